@@ -1,0 +1,27 @@
+const swc = {
+  jsc: {
+    parser: { syntax: 'typescript', decorators: true },
+    transform: { legacyDecorator: true, decoratorMetadata: true },
+    target: 'es2022',
+    keepClassNames: true,
+  },
+  module: { type: 'es6' },
+  sourceMaps: 'inline',
+};
+
+export default {
+  roots: ['<rootDir>/test'],
+  testMatch: ['**/*.spec.ts'],
+  extensionsToTreatAsEsm: ['.ts'],
+  transform: { '^.+\\.ts$': ['@swc/jest', swc] },
+  moduleNameMapper: {
+    '^nestjs-cmdx$': '<rootDir>/lib/index.ts',
+    '^nestjs-cmdx/redis$': '<rootDir>/lib/store/redis/index.ts',
+    '^nestjs-cmdx/testing$': '<rootDir>/lib/testing/index.ts',
+    '^nestjs-cmdx/testing/bypass$': '<rootDir>/lib/testing/bypass.ts',
+    '^(\\.{1,2}/.*)\\.js$': '$1',
+  },
+  modulePathIgnorePatterns: ['<rootDir>/dist', '<rootDir>/.cache'],
+  setupFiles: ['reflect-metadata'],
+  testEnvironment: 'node',
+};
