@@ -1,0 +1,247 @@
+import { STATUS_CODES } from 'node:http';
+import { HttpException } from '@nestjs/common';
+import { brand, brandOf, hasBrand } from './brand.js';
+import type { StoreErrorReason } from './store.error.js';
+
+/** The policies that can refuse. */
+export type PolicyName = 'rateLimit' | 'lock';
+
+/** What a full rate limit says, to the caller's `Result` and to `rate_limit_exceeded`. */
+export interface RateLimitedMetadata {
+  readonly code: 'rate_limited';
+  readonly rateLimitKey: string;
+  readonly limiter: string;
+  readonly onLimit: 'fail' | 'skip';
+  readonly max: number;
+  /** Seconds: the window of `fixed_window`, or the time to leak one unit of `leaky_bucket`. */
+  readonly per: number;
+  /** Starts counted in this window, this denied one included (`fixed_window`). */
+  readonly count?: number;
+  /** The fill that this start would have reached, in units (`leaky_bucket`). */
+  readonly level?: number;
+  /** Seconds after which a lone caller is admitted. */
+  readonly retryAfter?: number;
+}
+
+/** What a busy lock says, to the caller's `Result` and to `lock_busy`. */
+export interface BusyMetadata {
+  readonly code: 'busy';
+  readonly lockKey: string;
+  readonly onBusy: 'fail' | 'skip';
+  /** The `tid` of the run that holds the lease. */
+  readonly holder?: string;
+  /** Seconds until the lease runs out, if its holder does not release it before. */
+  readonly retryAfter?: number;
+}
+
+export interface KeyMissingMetadata {
+  readonly code: 'key_missing';
+  readonly policy: PolicyName;
+}
+
+export interface KeyInvalidMetadata {
+  readonly code: 'key_invalid';
+  readonly policy: PolicyName;
+}
+
+export interface StoreUnavailableMetadata {
+  readonly code: 'store_unavailable';
+  readonly operation: string;
+  /** The policies that needed the store. */
+  readonly policies: readonly PolicyName[];
+  readonly reason: StoreErrorReason;
+  /** Seconds. */
+  readonly retryAfter: number;
+}
+
+export interface ShuttingDownMetadata {
+  readonly code: 'shutting_down';
+}
+
+/** What a refusal says about itself, told apart by `code`. */
+export type RefusalMetadata =
+  | RateLimitedMetadata
+  | BusyMetadata
+  | KeyMissingMetadata
+  | KeyInvalidMetadata
+  | StoreUnavailableMetadata
+  | ShuttingDownMetadata;
+
+export type RefusalCode = RefusalMetadata['code'];
+
+/** What a client may see of a refusal: never a store key, never a holder. */
+export interface PublicRefusalBody {
+  readonly statusCode: number;
+  readonly error: string;
+  readonly message: string;
+  readonly code: string;
+  /** Seconds. */
+  readonly retryAfter?: number;
+}
+
+/** Where a refusal happened. */
+export interface RefusalSite {
+  /** `ClassName.methodName`. */
+  readonly task: string;
+  /** The run that was refused. */
+  readonly tid: string;
+}
+
+/**
+ * A policy said no: the body never ran. It is an `HttpException`, so guards, pipes, middleware and
+ * filters that know Nest answer it with its own status; `getResponse()` is the public body.
+ */
+export abstract class RefusalError<M extends RefusalMetadata = RefusalMetadata> extends HttpException {
+  /** The full facts, for code and logs. They name keys and holders: keep them from clients. */
+  readonly metadata: M;
+  readonly task: string;
+  readonly tid: string;
+
+  protected constructor(
+    metadata: M,
+    site: RefusalSite,
+    wording: { status: number; public: string; detail: string; cause?: unknown },
+  ) {
+    super(
+      publicBody(wording.status, wording.public, metadata.code, retryAfterOf(metadata)),
+      wording.status,
+      { cause: wording.cause },
+    );
+    this.name = new.target.name;
+    this.message = `${site.task}: ${wording.detail}`;
+    this.metadata = metadata;
+    this.task = site.task;
+    this.tid = site.tid;
+    brand(this, `refusal:${metadata.code}`);
+  }
+
+  get code(): M['code'] {
+    return this.metadata.code;
+  }
+
+  /** Seconds after which another try may succeed, when that is known. */
+  get retryAfter(): number | undefined {
+    return retryAfterOf(this.metadata);
+  }
+
+  /** `instanceof RefusalError` and `@Catch(RefusalError)` see the refusals of every copy of the package. */
+  static override [Symbol.hasInstance](value: unknown): boolean {
+    return this === (RefusalError as unknown)
+      ? isRefusalError(value)
+      : Function.prototype[Symbol.hasInstance].call(this, value);
+  }
+}
+
+/** The rate limit is full: 429. */
+export class RateLimitedError extends RefusalError<RateLimitedMetadata> {
+  constructor(metadata: RateLimitedMetadata, site: RefusalSite) {
+    super(metadata, site, {
+      status: 429,
+      public: 'Too many requests, please try again later.',
+      detail: `the rate limit of ${metadata.max} (${metadata.limiter}, per ${metadata.per} s) is used up`,
+    });
+  }
+}
+
+/** Another run holds the lock: 409. */
+export class LockBusyError extends RefusalError<BusyMetadata> {
+  constructor(metadata: BusyMetadata, site: RefusalSite) {
+    super(metadata, site, {
+      status: 409,
+      public: 'This operation is already running.',
+      detail: 'another run holds the lock',
+    });
+  }
+}
+
+/** The key is blank and `onBlank` is `'fail'`: 400, or 500 when the key did not come from a request. */
+export class KeyMissingError extends RefusalError<KeyMissingMetadata> {
+  constructor(metadata: KeyMissingMetadata, site: RefusalSite, fromRequest: boolean) {
+    super(metadata, site, {
+      status: fromRequest ? 400 : 500,
+      public: fromRequest ? 'A required value is missing.' : 'Internal server error',
+      detail: `the key of the ${metadata.policy} policy is blank, and onBlank is 'fail'`,
+    });
+  }
+}
+
+/** The key is no string, number or bigint, or is ambiguous: 400, or 500 when it did not come from a request. */
+export class InvalidKeyError extends RefusalError<KeyInvalidMetadata> {
+  constructor(metadata: KeyInvalidMetadata, site: RefusalSite, fromRequest: boolean, detail: string) {
+    super(metadata, site, {
+      status: fromRequest ? 400 : 500,
+      public: fromRequest ? 'A value of the request has the wrong form.' : 'Internal server error',
+      detail: `the key of the ${metadata.policy} policy: ${detail}`,
+    });
+  }
+}
+
+/** The store gave no answer: 503. It says nothing about the lock or the limit. */
+export class StoreUnavailableError extends RefusalError<StoreUnavailableMetadata> {
+  constructor(metadata: StoreUnavailableMetadata, site: RefusalSite, cause: unknown) {
+    super(metadata, site, {
+      status: 503,
+      public: 'The service is temporarily unavailable.',
+      detail: `the store did not answer for ${metadata.policies.join(' and ')} (${metadata.reason})`,
+      cause,
+    });
+  }
+}
+
+/** The application is closing: 503. */
+export class ShuttingDownError extends RefusalError<ShuttingDownMetadata> {
+  constructor(site: RefusalSite) {
+    super({ code: 'shutting_down' }, site, {
+      status: 503,
+      public: 'The service is shutting down.',
+      detail: 'the application is shutting down',
+    });
+  }
+}
+
+/** The body ended itself with `fail(reason)`: 422. The reason is public, the metadata never is. */
+export class TaskFailedError extends HttpException {
+  /** `metadata.code`, or `'failed'`. */
+  readonly code: string;
+
+  constructor(
+    readonly reason: string,
+    readonly metadata: Readonly<Record<string, unknown>> = {},
+  ) {
+    const code = typeof metadata['code'] === 'string' ? metadata['code'] : 'failed';
+    super(publicBody(422, reason, code), 422);
+    this.name = 'TaskFailedError';
+    this.code = code;
+    brand(this, 'task_failed');
+  }
+}
+
+/** Whether `error` is a refusal of a policy, from whichever copy of the package. */
+export function isRefusalError(error: unknown): error is RefusalError {
+  return brandOf(error)?.startsWith('refusal:') === true;
+}
+
+/** Whether `error` is a {@link TaskFailedError}, from whichever copy of the package. */
+export function isTaskFailedError(error: unknown): error is TaskFailedError {
+  return hasBrand(error, 'task_failed');
+}
+
+export function retryAfterOf(metadata: object): number | undefined {
+  return (metadata as { retryAfter?: number }).retryAfter;
+}
+
+/** Nest's error body plus `code` and, when it is known, `retryAfter` in seconds. */
+function publicBody(
+  statusCode: number,
+  message: string,
+  code: string,
+  retryAfter?: number,
+): PublicRefusalBody {
+  return {
+    statusCode,
+    error: STATUS_CODES[statusCode] ?? 'Error',
+    message,
+    code,
+    ...(retryAfter !== undefined && { retryAfter }),
+  };
+}
