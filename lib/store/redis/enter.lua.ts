@@ -1,0 +1,101 @@
+import { STORE_TIME } from './store-time.lua.js';
+
+/**
+ * Runs the steps of one `enter`.
+ *
+ * KEYS    one per step, in order
+ * ARGV    one per step, then the deadline (store time, ms), then optionally 'look'
+ *           f<max>:<windowMs>        fixed window
+ *           b<capacityUs>:<costUs>   leaky bucket
+ *           l<ttlMs>:<token>         lease
+ *         'look': the limits decide, but charge nothing (the reply of the charge was lost)
+ * answer  { now } when late; nothing was written then
+ *         { now, a1, b1, c1, a2, b2, c2, ... }, three per step that ran
+ *           fixed window   admitted 0|1, count, remaining ms
+ *           leaky bucket   admitted 0|1, level us, retry ms
+ *           lease          admitted 0|1, holder when 0, remaining ms when 0 (1: 1 if it was ours before)
+ *           lease          -1, error text, 0: the key holds something that is no lease
+ *
+ * Numbers are integers below 2^53 and leave Lua as '%.0f': its own conversion rounds to 14 digits.
+ */
+export const ENTER = `${STORE_TIME}
+if is_late(ARGV[#KEYS + 1]) then return { now } end
+local look = ARGV[#KEYS + 2] == 'look'
+local taken = {}
+
+local function whole(number)
+  return string.format('%.0f', number)
+end
+
+-- Ttl first: a key that is about to expire, or has lost its ttl, starts a new window.
+local function fixed_window(key, max, window)
+  local ttl = redis.call('PTTL', key)
+  local count
+  if ttl > 0 then
+    if look then
+      count = tonumber(redis.pcall('GET', key))
+    else
+      count = redis.pcall('INCR', key)
+    end
+  end
+  if type(count) ~= 'number' or count < 1 then
+    count, ttl = 1, tonumber(window)
+    if not look then redis.call('SET', key, '1', 'PX', window) end
+  end
+  return count <= tonumber(max) and 1 or 0, count, ttl
+end
+
+local function stored_level(state)
+  if type(state) ~= 'string' then return 0 end
+  local level, last = string.match(state, '^(%d+):(%d+)$')
+  if not level or #level > 16 or #last > 16 then return 0 end
+  return math.max(0, level - math.max(0, now - last))
+end
+
+local function leaky_bucket(key, capacity, cost)
+  local state = redis.pcall('GET', key)
+  local level = stored_level(state)
+  local projected = level + cost
+  if projected > tonumber(capacity) then
+    if state and redis.call('PTTL', key) == -1 then
+      redis.call('PEXPIRE', key, whole(math.max(1, math.ceil(level / 1000))))
+    end
+    return 0, projected, math.ceil((projected - capacity) / 1000)
+  end
+  if look then return 1, level, 0 end
+  local ttl = math.max(1, math.ceil(projected / 1000))
+  redis.call('SET', key, whole(projected) .. ':' .. whole(now), 'PX', whole(ttl))
+  return 1, projected, 0
+end
+
+local function lease(key, ttl, token)
+  local holder = redis.pcall('GET', key)
+  if type(holder) == 'table' then return -1, holder.err, 0 end
+  if not holder or holder == token then
+    redis.call('SET', key, token, 'PX', ttl)
+    if not holder then taken[#taken + 1] = key end
+    return 1, '', holder and 1 or 0
+  end
+  local remaining = redis.call('PTTL', key)
+  if remaining == -1 then
+    redis.call('PEXPIRE', key, ttl)
+    remaining = tonumber(ttl)
+  end
+  return 0, holder, math.max(1, remaining)
+end
+
+local kinds = { f = fixed_window, b = leaky_bucket, l = lease }
+local answer = { now }
+for i, key in ipairs(KEYS) do
+  local kind, first, second = string.match(ARGV[i], '^(%a)(%d+):(.*)$')
+  local admitted, b, c = kinds[kind](key, first, second)
+  answer[#answer + 1] = admitted
+  answer[#answer + 1] = b
+  answer[#answer + 1] = c
+  if admitted ~= 1 then
+    for _, held in ipairs(taken) do redis.call('DEL', held) end
+    break
+  end
+end
+return answer
+`;

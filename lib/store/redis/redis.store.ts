@@ -1,0 +1,308 @@
+import type { Cluster, Redis } from 'ioredis';
+import { Deadline } from '../../clock/deadline.js';
+import { type Duration, toMilliseconds } from '../../clock/duration.js';
+import { DefinitionError, show } from '../../errors/definition.error.js';
+import { StoreError } from '../../errors/store.error.js';
+import { outside } from '../../process-wide.js';
+import { PendingCalls } from '../pending-calls.js';
+import {
+  type EnterReply,
+  type EnterStep,
+  type LeaseStep,
+  type LeaveReply,
+  type LeaveStep,
+  type ReleaseStep,
+  Store,
+} from '../store.js';
+import { atMost } from './at-most.js';
+import { Call, lostItsReply, toStoreError } from './call.js';
+import { LateError, Link } from './link.js';
+import { isCluster, type OwnClient, ownClient, type ScriptName } from './own-client.js';
+import { enterCall, leaveCall, type ScriptCall } from './script-call.js';
+import { decodeReplies, newLeases, type ScriptReply } from './step-codec.js';
+import { UnreturnedHolds } from './unreturned-holds.js';
+
+/** Where Redis is: a client whose settings are copied, or an address. */
+export type RedisStoreOptions =
+  | {
+      /** An ioredis `Redis` or `Cluster`. It is never used, reconfigured or closed by the store. */
+      readonly client: Redis | Cluster;
+    }
+  | {
+      /** For example `redis://user:password@host:6379/0`; `rediss://` for TLS. */
+      readonly url: string;
+    };
+
+/** A silent connection is given up after so many times the patience of a call, at least 3 s. */
+const SILENCE_FACTOR = 3;
+const SHORTEST_SILENCE_MS = 3_000;
+/** How long a cluster client gets to find out who serves a slot now. */
+const REFRESH_SLOTS_MS = 100;
+const LONGEST_GOODBYE_MS = 500;
+
+/**
+ * Keeps the state in Redis 5 or later, so that every process of an application sees the same
+ * leases and limits. One `enter` and one `leave` are one script each, sent by hash; on a Redis
+ * Cluster, where keys of different steps live on different nodes, they are one script per step.
+ *
+ * The store opens a connection of its own, on `open()` or the first call, with the address,
+ * credentials, database and key prefix of the client it was given. It never queues a command: a
+ * call waits for the connection within its own deadline, then rejects with a `StoreError`.
+ */
+export class RedisStore extends Store {
+  readonly #link: Link;
+  /** Keys of different steps live on different nodes: one command per step, in order. */
+  readonly #oneByOne: boolean;
+  readonly #pending = new PendingCalls();
+  readonly #running = new Set<Promise<unknown>>();
+  readonly #unreturned = new UnreturnedHolds((steps) => this.#giveBack(steps));
+  #closed = false;
+
+  /** @throws DefinitionError unless exactly one of `client` and `url` is given */
+  constructor(options: RedisStoreOptions) {
+    super();
+    const source = sourceOf(options);
+    this.#oneByOne = typeof source !== 'string' && isCluster(source);
+    this.#link = new Link(
+      () => ownClient(source, Math.max(SHORTEST_SILENCE_MS, SILENCE_FACTOR * this.timeoutMs)),
+      () => void this.#unreturned.drain(),
+    );
+  }
+
+  override open(): void {
+    if (!this.#closed) this.#link.open();
+  }
+
+  enter(steps: readonly EnterStep[], deadline: Deadline): Promise<EnterReply[]> {
+    const leases = steps.filter(isLease);
+    for (const lease of leases) this.#unreturned.forget(lease);
+    return this.#settle(deadline, (call) => this.#enter(steps, call), leases);
+  }
+
+  leave(steps: readonly LeaveStep[]): Promise<LeaveReply[]> {
+    const deadline = Deadline.after(this.timeoutMs);
+    return this.#settle(deadline, (call) => this.#leave(steps, call)).catch((error: unknown) => {
+      this.#unreturned.add(steps);
+      throw error;
+    });
+  }
+
+  get(key: string): Promise<string | undefined> {
+    return this.#read(async (client) => (await client.get(key)) ?? undefined);
+  }
+
+  async set(
+    key: string,
+    value: string,
+    options: { readonly ttl: Duration; readonly ifAbsent?: boolean },
+  ): Promise<boolean> {
+    const ttlMs = toMilliseconds(options.ttl, 'Store.set option "ttl"');
+    const args = [value, String(ttlMs), options.ifAbsent ? '1' : '0'];
+    return (await this.#write('cmdxSet', key, args)) === 1;
+  }
+
+  async incr(
+    key: string,
+    options: { readonly by?: number; readonly ttl: Duration },
+  ): Promise<number> {
+    const by = options.by ?? 1;
+    if (!Number.isSafeInteger(by)) {
+      throw new DefinitionError(`Store.incr option "by": expected a whole number, got ${show(by)}`);
+    }
+    const ttlMs = toMilliseconds(options.ttl, 'Store.incr option "ttl"');
+    return this.#write('cmdxIncr', key, [String(by), String(ttlMs)]);
+  }
+
+  async delete(key: string, options: { readonly ifEquals?: string } = {}): Promise<boolean> {
+    const { ifEquals } = options;
+    const args = ifEquals === undefined ? ['0', ''] : ['1', ifEquals];
+    return (await this.#write('cmdxDelete', key, args)) === 1;
+  }
+
+  /** @returns seconds; `Infinity` for a key that something else has stored without a ttl */
+  remainingTtl(key: string): Promise<number | undefined> {
+    return this.#read(async (client) => {
+      const ms = await client.pttl(key);
+      if (ms === -2) return undefined;
+      return ms === -1 ? Infinity : ms / 1_000;
+    });
+  }
+
+  /**
+   * Closes the store's own connection. Calls that are under way get their timeout to settle, and
+   * what could not be given back before is tried once more within the same time.
+   */
+  override async close(): Promise<void> {
+    if (this.#closed) return;
+    this.#closed = true;
+    const deadline = Deadline.after(this.timeoutMs);
+    await atMost(deadline.remaining(), Promise.allSettled(this.#running));
+    this.#unreturned.stop();
+    if (this.#unreturned.size > 0) await atMost(deadline.remaining(), this.#unreturned.drain());
+    await atMost(LONGEST_GOODBYE_MS, this.#link.close());
+  }
+
+  async #enter(steps: readonly EnterStep[], call: Call): Promise<EnterReply[]> {
+    const replies: EnterReply[] = [];
+    const held: LeaseStep[] = [];
+    for (const batch of this.#batches(steps)) {
+      const reply = await this.#exchange(call, enterCall(batch));
+      replies.push(...decodeReplies(batch, reply));
+      if (!replies.at(-1)?.admitted) {
+        await this.#undo(held, call);
+        // The lost first try may have been admitted, then held what this refusal does not know of.
+        if (call.resent) this.#unreturned.add(batch.filter(isLease).map(releaseOf));
+        break;
+      }
+      held.push(...newLeases(batch, reply));
+    }
+    return replies;
+  }
+
+  async #undo(held: readonly LeaseStep[], call: Call): Promise<void> {
+    for (const step of held.map(releaseOf).toReversed()) {
+      try {
+        await this.#exchange(call, leaveCall([step]));
+      } catch {
+        this.#unreturned.add([step]);
+      }
+    }
+  }
+
+  /** In the opposite order of `enter`, where the order can be seen. */
+  async #leave(steps: readonly LeaveStep[], call: Call): Promise<LeaveReply[]> {
+    const replies: LeaveReply[] = [];
+    for (const batch of this.#batches(steps).toReversed()) {
+      const [, ...flags] = await this.#exchange(call, leaveCall(batch));
+      // Sent twice, a release that finds nothing is most likely the first one's success.
+      const released = flags.map((flag) => flag === 1 || call.resent);
+      replies.unshift(...released.map((done) => ({ kind: 'release', released: done }) as const));
+    }
+    return replies;
+  }
+
+  async #giveBack(steps: readonly ReleaseStep[]): Promise<void> {
+    if (!this.#link.isReady) throw new Error('not connected');
+    const client = await this.#link.use();
+    for (const batch of this.#batches(steps)) {
+      const { script, keys, args } = leaveCall(batch);
+      const clock = await this.#link.clockOf(client, keys[0] ?? '');
+      await this.#link.run(client, clock, script, keys, args);
+    }
+  }
+
+  #batches<T>(steps: readonly T[]): (readonly T[])[] {
+    if (steps.length === 0) return [];
+    return this.#oneByOne ? steps.map((step) => [step]) : [steps];
+  }
+
+  #read<T>(command: (client: OwnClient) => Promise<T>): Promise<T> {
+    return this.#settle(Deadline.after(this.timeoutMs), async (call) => {
+      const client = await this.#client(call);
+      call.sent = true;
+      return outside(() => command(client));
+    });
+  }
+
+  async #write(script: ScriptName, key: string, args: readonly string[]): Promise<number> {
+    const deadline = Deadline.after(this.timeoutMs);
+    const reply = await this.#settle(deadline, (call) =>
+      this.#exchange(call, { script, keys: [key], args, hasDeadline: true }),
+    );
+    return Number(reply[1]);
+  }
+
+  /**
+   * Runs a call so that it settles by its deadline and fails with a StoreError only. Leases that it
+   * may have taken without telling anybody are given back in the background.
+   */
+  #settle<T>(
+    deadline: Deadline,
+    run: (call: Call) => Promise<T>,
+    leases: readonly LeaseStep[] = [],
+  ): Promise<T> {
+    if (this.#closed) return Promise.reject(closedError());
+    const call = new Call(deadline);
+    const expired = (): Error => call.expired(this.#link.lastError);
+    const settled = outside(() =>
+      this.#pending.settleBy(deadline.at, run(call), expired).catch((error: unknown) => {
+        if (call.written && leases.length > 0) this.#unreturned.add(leases.map(releaseOf));
+        throw this.#closed && lostItsReply(error) ? closedError() : toStoreError(error);
+      }),
+    );
+    this.#running.add(settled);
+    settled.catch(() => undefined).finally(() => this.#running.delete(settled));
+    return settled;
+  }
+
+  /** One trip; a second one if its reply was lost, or if the store's clock was stepped. */
+  async #exchange(call: Call, script: ScriptCall): Promise<ScriptReply> {
+    try {
+      return await this.#send(call, script, []);
+    } catch (error) {
+      if (error instanceof LateError && error.stepped) return this.#send(call, script, []);
+      if (!lostItsReply(error) || !script.again || this.#closed) throw error;
+      this.#link.lastError ??= error;
+    }
+    call.sent = false;
+    call.resent = true;
+    if (this.#oneByOne) await this.#refreshSlots();
+    return this.#send(call, script, script.again);
+  }
+
+  async #send(
+    call: Call,
+    { script, keys, args, hasDeadline }: ScriptCall,
+    flags: readonly string[],
+  ): Promise<ScriptReply> {
+    const client = await this.#client(call);
+    const clock = await this.#link.clockOf(client, keys[0] ?? '');
+    const deadline = hasDeadline ? [String(clock.fromLocal(call.deadline.at))] : [];
+    call.sent = call.written = true;
+    return this.#link.run(client, clock, script, keys, [...args, ...deadline, ...flags]);
+  }
+
+  /** The connection, once it is ready. After the deadline nothing may be sent any more. */
+  async #client(call: Call): Promise<OwnClient> {
+    if (call.deadline.remaining() <= 0) throw new LateError(false);
+    const client = await this.#link.use();
+    if (call.deadline.remaining() <= 0) throw new LateError(false);
+    return client;
+  }
+
+  async #refreshSlots(): Promise<void> {
+    const client = await this.#link.use();
+    if (isCluster(client)) client.refreshSlotsCache();
+    await atMost(REFRESH_SLOTS_MS, new Promise(() => undefined));
+  }
+}
+
+function sourceOf(options: RedisStoreOptions): Redis | Cluster | string {
+  const given: { readonly client?: unknown; readonly url?: unknown } = options ?? {};
+  const names = Object.keys(given);
+  const [name] = names;
+  if (names.length === 1 && name === 'url' && typeof given.url === 'string' && given.url) {
+    return given.url;
+  }
+  if (names.length === 1 && name === 'client' && isClient(given.client)) return given.client;
+  throw new DefinitionError(
+    `new RedisStore(): expected { client } with an ioredis Redis or Cluster, or { url } with a string; got ${show(options)}`,
+  );
+}
+
+function isClient(value: unknown): value is Redis | Cluster {
+  const client = value as Partial<Redis> | null | undefined;
+  return typeof client?.duplicate === 'function' && typeof client.defineCommand === 'function';
+}
+
+function isLease(step: EnterStep): step is LeaseStep {
+  return step.kind === 'lease';
+}
+
+function releaseOf({ key, token, ttlMs }: LeaseStep): ReleaseStep {
+  return { kind: 'release', key, token, ttlMs };
+}
+
+function closedError(): StoreError {
+  return new StoreError('closed', 'The Redis store is closed.');
+}

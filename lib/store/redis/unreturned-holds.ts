@@ -1,0 +1,93 @@
+import { outside } from '../../process-wide.js';
+import type { ReleaseStep } from '../store.js';
+
+const MOST_HOLDS = 1_000;
+const BATCH = 100;
+const RETRY_AFTER_MS = 500;
+
+interface Hold {
+  readonly step: ReleaseStep;
+  /** When its own ttl has passed (`performance.now()`); giving it back is pointless then. */
+  readonly until: number;
+}
+
+/**
+ * Leases that may still stand in the store although nobody holds them: an `enter` whose answer was
+ * lost, a `leave` that failed. They are given back by token as soon as the store answers.
+ */
+export class UnreturnedHolds {
+  readonly #holds = new Map<string, Hold>();
+  #draining: Promise<void> | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #stopped = false;
+
+  /** @param send gives some leases back; rejects when that did not work */
+  constructor(private readonly send: (steps: readonly ReleaseStep[]) => Promise<unknown>) {}
+
+  get size(): number {
+    return this.#holds.size;
+  }
+
+  add(steps: readonly ReleaseStep[]): void {
+    const now = performance.now();
+    for (const step of steps) {
+      const id = idOf(step);
+      this.#holds.delete(id);
+      this.#holds.set(id, { step, until: now + step.ttlMs });
+    }
+    for (const oldest of this.#holds.keys()) {
+      if (this.#holds.size <= MOST_HOLDS) break;
+      this.#holds.delete(oldest);
+    }
+    if (this.#holds.size > 0) this.#drainSoon(0);
+  }
+
+  /** A token that asks for its lease again wants to keep it. */
+  forget(step: { readonly key: string; readonly token: string }): void {
+    if (this.#holds.size > 0) this.#holds.delete(idOf(step));
+  }
+
+  /** Gives back what it can; what fails is tried again later. Never rejects. */
+  drain(): Promise<void> {
+    this.#draining ??= outside(() => this.#drain()).finally(() => {
+      this.#draining = undefined;
+      if (this.#holds.size > 0) this.#drainSoon(RETRY_AFTER_MS);
+    });
+    return this.#draining;
+  }
+
+  /** No more tries of its own. */
+  stop(): void {
+    this.#stopped = true;
+    clearTimeout(this.#timer);
+  }
+
+  async #drain(): Promise<void> {
+    for (let batch = this.#nextBatch(); batch.length > 0; batch = this.#nextBatch()) {
+      try {
+        await this.send(batch.map(([, hold]) => hold.step));
+      } catch {
+        return;
+      }
+      for (const [id, hold] of batch) {
+        if (this.#holds.get(id) === hold) this.#holds.delete(id);
+      }
+    }
+  }
+
+  #nextBatch(): [string, Hold][] {
+    const now = performance.now();
+    for (const [id, hold] of this.#holds) if (hold.until <= now) this.#holds.delete(id);
+    return [...this.#holds].slice(0, BATCH);
+  }
+
+  #drainSoon(ms: number): void {
+    if (this.#stopped || this.#draining) return;
+    clearTimeout(this.#timer);
+    this.#timer = outside(() => setTimeout(() => this.drain(), ms).unref());
+  }
+}
+
+function idOf(step: { readonly key: string; readonly token: string }): string {
+  return JSON.stringify([step.key, step.token]);
+}
