@@ -1,0 +1,503 @@
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { Deadline } from '../clock/deadline.js';
+import { isStoreError } from '../errors/store.error.js';
+import type {
+  EnterReply,
+  EnterStep,
+  FixedWindowReply,
+  FixedWindowStep,
+  LeakyBucketReply,
+  LeakyBucketStep,
+  LeaseReply,
+  LeaseStep,
+  LeaveReply,
+  ReleaseStep,
+  Store,
+} from '../store/store.js';
+
+/** A store under test and the time it lives in. */
+export interface StoreHarness {
+  readonly store: Store;
+  /** Moves the store's time on by so many milliseconds: a manual clock, or really waiting. */
+  advance(ms: number): Promise<void>;
+  /** How many milliseconds may pass by themselves between two calls; 0 with a manual clock. */
+  readonly slackMs: number;
+  /**
+   * Writes a raw text past the store, to see broken state heal; `ttlMs` undefined means no ttl.
+   * Leave it out for a store whose state nobody else can touch.
+   */
+  readonly plant?: (key: string, value: string, ttlMs: number | undefined) => Promise<void>;
+  /** Closes the store and whatever was opened for it. */
+  dispose(): Promise<void>;
+}
+
+/** One statement of the contract. */
+export interface StoreConformanceCase {
+  readonly name: string;
+  /**
+   * @param createHarness makes a fresh harness; keys are unique, so the state behind it may be shared
+   * @throws AssertionError when the store breaks the contract
+   */
+  run(createHarness: () => Promise<StoreHarness>): Promise<void>;
+}
+
+/** Any test runner's way to define a test: `it` or `test` of jest, vitest and node:test. */
+export type DefineTest = (name: string, run: () => Promise<void>) => unknown;
+
+/**
+ * Defines one test per statement of the store contract, with the runner's own `it`.
+ *
+ * @example storeConformance(it, async () => ({ store, advance, slackMs: 0, dispose }));
+ */
+export function storeConformance(it: DefineTest, createHarness: () => Promise<StoreHarness>): void {
+  for (const { name, run } of storeConformanceCases) it(name, () => run(createHarness));
+}
+
+const PATIENCE_MS = 5_000;
+/** Long enough that a real store's own delays stay far below it, short enough to wait for. */
+const SHORT_MS = 300;
+const LONG_MS = 60_000;
+
+/** What a case works with: the harness, keys nobody else uses, and shorthands for single steps. */
+class Bench {
+  readonly #scope = randomUUID();
+
+  constructor(readonly harness: StoreHarness) {}
+
+  get store(): Store {
+    return this.harness.store;
+  }
+
+  key(name: string): string {
+    return `conformance:${this.#scope}:${name}`;
+  }
+
+  async enter(...steps: EnterStep[]): Promise<EnterReply[]> {
+    return this.store.enter(steps, Deadline.after(PATIENCE_MS));
+  }
+
+  async leave(...steps: ReleaseStep[]): Promise<LeaveReply[]> {
+    return this.store.leave(steps);
+  }
+
+  async window(key: string, max: number, windowMs = LONG_MS): Promise<FixedWindowReply> {
+    const [reply] = await this.enter(windowStep(key, max, windowMs));
+    assert.equal(reply?.kind, 'fixed_window');
+    return reply;
+  }
+
+  async pour(key: string, capacityMs: number, costMs: number): Promise<LeakyBucketReply> {
+    const [reply] = await this.enter(bucketStep(key, capacityMs, costMs));
+    assert.equal(reply?.kind, 'leaky_bucket');
+    return reply;
+  }
+
+  async lease(key: string, token: string, ttlMs = LONG_MS): Promise<LeaseReply> {
+    const [reply] = await this.enter(leaseStep(key, token, ttlMs));
+    assert.equal(reply?.kind, 'lease');
+    return reply;
+  }
+
+  async release(key: string, token: string): Promise<boolean> {
+    const [reply] = await this.leave(releaseStep(key, token));
+    assert.equal(reply?.kind, 'release');
+    return reply.released;
+  }
+
+  /** Some time may have passed since `expected` was true. */
+  isRemaining(actual: number | undefined, expected: number): void {
+    assert.ok(actual !== undefined, 'expected a remaining time');
+    const lowest = expected - this.harness.slackMs;
+    assert.ok(
+      actual >= lowest && actual <= expected,
+      `expected a time between ${lowest} and ${expected}, got ${actual}`,
+    );
+  }
+}
+
+function windowStep(key: string, max: number, windowMs = LONG_MS): FixedWindowStep {
+  return { kind: 'fixed_window', key, max, windowMs };
+}
+
+function bucketStep(key: string, capacityMs: number, costMs: number): LeakyBucketStep {
+  return { kind: 'leaky_bucket', key, capacityUs: capacityMs * 1_000, costUs: costMs * 1_000 };
+}
+
+function leaseStep(key: string, token: string, ttlMs = LONG_MS): LeaseStep {
+  return { kind: 'lease', key, token, ttlMs };
+}
+
+function releaseStep(key: string, token: string): ReleaseStep {
+  return { kind: 'release', key, token, ttlMs: LONG_MS };
+}
+
+function statement(name: string, check: (bench: Bench) => Promise<void>): StoreConformanceCase {
+  return {
+    name,
+    run: async (createHarness) => {
+      const harness = await createHarness();
+      try {
+        await check(new Bench(harness));
+      } finally {
+        await harness.dispose();
+      }
+    },
+  };
+}
+
+const fixedWindow = [
+  statement(
+    'fixed window: admits as many starts as max, and counts the denied ones too',
+    async (b) => {
+      const key = b.key('window');
+      const replies: FixedWindowReply[] = [];
+      for (let i = 0; i < 5; i += 1) replies.push(await b.window(key, 3));
+      assert.deepEqual(
+        replies.map(({ admitted, count }) => [admitted, count]),
+        [
+          [true, 1],
+          [true, 2],
+          [true, 3],
+          [false, 4],
+          [false, 5],
+        ],
+      );
+    },
+  ),
+  statement('fixed window: begins at the first start and is never extended', async (b) => {
+    const key = b.key('window');
+    b.isRemaining((await b.window(key, 1, SHORT_MS)).remainingMs, SHORT_MS);
+    await b.harness.advance(SHORT_MS / 3);
+    const denied = await b.window(key, 1, SHORT_MS);
+    assert.equal(denied.admitted, false);
+    b.isRemaining(denied.remainingMs, SHORT_MS - SHORT_MS / 3);
+    await b.harness.advance(denied.remainingMs);
+    const next = await b.window(key, 1, SHORT_MS);
+    assert.deepEqual([next.admitted, next.count], [true, 1]);
+  }),
+  statement('fixed window: a max of 0 admits nobody', async (b) => {
+    const reply = await b.window(b.key('window'), 0);
+    assert.equal(reply.admitted, false);
+  }),
+  statement(
+    'fixed window: keys do not meet, not even long ones that differ at the end',
+    async (b) => {
+      const long = b.key('k'.repeat(10_000));
+      assert.equal((await b.window(`${long}a`, 1)).count, 1);
+      assert.equal((await b.window(`${long}b`, 1)).count, 1);
+      assert.equal((await b.window(`${long}a`, 1)).count, 2);
+    },
+  ),
+  statement('fixed window: 200 parallel starts are counted exactly', async (b) => {
+    const key = b.key('window');
+    const replies = await Promise.all(Array.from({ length: 200 }, () => b.window(key, 50)));
+    const counts = replies.map(({ count }) => count).toSorted((x, y) => x - y);
+    assert.deepEqual(
+      counts,
+      Array.from({ length: 200 }, (_, i) => i + 1),
+    );
+    assert.equal(replies.filter(({ admitted }) => admitted).length, 50);
+  }),
+];
+
+const leakyBucket = [
+  statement(
+    'leaky bucket: admits what fits; a denied start tells its level and changes nothing',
+    async (b) => {
+      const key = b.key('bucket');
+      assert.deepEqual(await b.pour(key, LONG_MS, LONG_MS / 2), {
+        kind: 'leaky_bucket',
+        admitted: true,
+        levelUs: (LONG_MS / 2) * 1_000,
+        retryMs: 0,
+      });
+      const before = await b.store.get(key);
+      const denied = await b.pour(key, LONG_MS, LONG_MS);
+      assert.equal(denied.admitted, false);
+      b.isRemaining(denied.levelUs / 1_000, LONG_MS * 1.5);
+      b.isRemaining(denied.retryMs, LONG_MS / 2);
+      assert.equal(await b.store.get(key), before);
+      assert.equal((await b.pour(key, LONG_MS, LONG_MS / 2)).admitted, true);
+    },
+  ),
+  statement('leaky bucket: admits a lone caller who waits as told, and not earlier', async (b) => {
+    const key = b.key('bucket');
+    await b.pour(key, SHORT_MS, SHORT_MS);
+    const denied = await b.pour(key, SHORT_MS, SHORT_MS);
+    assert.equal(denied.admitted, false);
+    const early = b.harness.slackMs + 1;
+    await b.harness.advance(denied.retryMs - early);
+    assert.equal((await b.pour(key, SHORT_MS, SHORT_MS)).admitted, false);
+    await b.harness.advance(early);
+    assert.equal((await b.pour(key, SHORT_MS, SHORT_MS)).admitted, true);
+  }),
+  statement(
+    'leaky bucket: keeps "level:last_at" in microseconds for as long as it drains',
+    async (b) => {
+      const key = b.key('bucket');
+      await b.pour(key, LONG_MS, SHORT_MS);
+      const state = await b.store.get(key);
+      assert.match(state ?? '', /^\d+:\d+$/);
+      assert.equal(state?.split(':')[0], String(SHORT_MS * 1_000));
+      b.isRemaining(((await b.store.remainingTtl(key)) ?? 0) * 1_000, SHORT_MS);
+      await b.harness.advance(SHORT_MS);
+      assert.equal(await b.store.get(key), undefined);
+    },
+  ),
+  statement('leaky bucket: a cost above the capacity never fits', async (b) => {
+    const key = b.key('bucket');
+    assert.equal((await b.pour(key, SHORT_MS, SHORT_MS + 1)).admitted, false);
+    assert.equal(await b.store.get(key), undefined);
+  }),
+  statement('leaky bucket: 200 parallel starts fill it exactly', async (b) => {
+    const key = b.key('bucket');
+    const replies = await Promise.all(
+      Array.from({ length: 200 }, () => b.pour(key, LONG_MS * 50, LONG_MS)),
+    );
+    assert.equal(replies.filter(({ admitted }) => admitted).length, 50);
+  }),
+];
+
+const lease = [
+  statement(
+    'lease: one holder; the other learns who and for how long; free after the release',
+    async (b) => {
+      const key = b.key('lease');
+      assert.deepEqual(await b.lease(key, 'first'), { kind: 'lease', admitted: true });
+      assert.equal(await b.store.get(key), 'first');
+      const busy = await b.lease(key, 'second');
+      assert.deepEqual([busy.admitted, busy.holder], [false, 'first']);
+      b.isRemaining(busy.remainingMs, LONG_MS);
+      assert.equal(await b.release(key, 'first'), true);
+      assert.equal((await b.lease(key, 'second')).admitted, true);
+    },
+  ),
+  statement('lease: runs out after its ttl', async (b) => {
+    const key = b.key('lease');
+    await b.lease(key, 'first', SHORT_MS);
+    const busy = await b.lease(key, 'second');
+    assert.equal(busy.admitted, false);
+    await b.harness.advance(busy.remainingMs ?? 0);
+    assert.equal((await b.lease(key, 'second')).admitted, true);
+  }),
+  statement('lease: accepts its own token again and starts the ttl anew', async (b) => {
+    const key = b.key('lease');
+    await b.lease(key, 'mine', SHORT_MS);
+    assert.equal((await b.lease(key, 'mine', LONG_MS)).admitted, true);
+    b.isRemaining((await b.lease(key, 'other')).remainingMs, LONG_MS);
+  }),
+  statement('lease: of 200 parallel callers exactly one gets it', async (b) => {
+    const key = b.key('lease');
+    const replies = await Promise.all(Array.from({ length: 200 }, (_, i) => b.lease(key, `t${i}`)));
+    const winner = replies.findIndex(({ admitted }) => admitted);
+    assert.equal(replies.filter(({ admitted }) => admitted).length, 1);
+    for (const reply of replies) if (!reply.admitted) assert.equal(reply.holder, `t${winner}`);
+  }),
+  statement('lease: key and token are any text', async (b) => {
+    const key = b.key('a:b %C3 \u00fc \u{1f512} "quoted"\nline');
+    const token = 'l5:x\n\u00fc:\u{1f511}';
+    assert.equal((await b.lease(key, token)).admitted, true);
+    assert.equal((await b.lease(key, 'other')).holder, token);
+    assert.equal(await b.release(key, token), true);
+  }),
+];
+
+const batches = [
+  statement('enter: runs the steps in order and answers each', async (b) => {
+    const replies = await b.enter(
+      windowStep(b.key('window'), 1),
+      bucketStep(b.key('bucket'), LONG_MS, SHORT_MS),
+      leaseStep(b.key('lease'), 'token'),
+    );
+    assert.deepEqual(
+      replies.map(({ kind, admitted }) => [kind, admitted]),
+      [
+        ['fixed_window', true],
+        ['leaky_bucket', true],
+        ['lease', true],
+      ],
+    );
+    assert.deepEqual(await b.enter(), []);
+  }),
+  statement('enter: stops at the first refusal and leaves the steps behind it alone', async (b) => {
+    await b.lease(b.key('lease'), 'other');
+    const replies = await b.enter(
+      windowStep(b.key('before'), 5),
+      leaseStep(b.key('lease'), 'token'),
+      windowStep(b.key('behind'), 5),
+    );
+    assert.deepEqual(
+      replies.map(({ admitted }) => admitted),
+      [true, false],
+    );
+    assert.equal((await b.window(b.key('behind'), 5)).count, 1);
+  }),
+  statement('enter: a refusal gives back the leases of its call, and never a charge', async (b) => {
+    await b.lease(b.key('busy'), 'other');
+    await b.enter(
+      windowStep(b.key('window'), 5),
+      leaseStep(b.key('first'), 'token'),
+      leaseStep(b.key('second'), 'token'),
+      leaseStep(b.key('busy'), 'token'),
+    );
+    assert.equal((await b.lease(b.key('first'), 'other')).admitted, true);
+    assert.equal((await b.lease(b.key('second'), 'other')).admitted, true);
+    assert.equal((await b.window(b.key('window'), 5)).count, 2);
+  }),
+  statement('enter: a refusal keeps the lease that its token held before', async (b) => {
+    await b.lease(b.key('mine'), 'token');
+    await b.lease(b.key('busy'), 'other');
+    await b.enter(leaseStep(b.key('mine'), 'token'), leaseStep(b.key('busy'), 'token'));
+    assert.equal((await b.lease(b.key('mine'), 'other')).holder, 'token');
+  }),
+  statement(
+    'enter: after its deadline it rejects with a StoreError and changes nothing',
+    async (b) => {
+      const steps = [
+        windowStep(b.key('window'), 5),
+        bucketStep(b.key('bucket'), LONG_MS, SHORT_MS),
+        leaseStep(b.key('lease'), 'token'),
+      ];
+      const late = async (): Promise<EnterReply[]> => b.store.enter(steps, Deadline.after(-1));
+      await assert.rejects(late, isStoreError);
+      assert.equal((await b.window(b.key('window'), 5)).count, 1);
+      assert.equal(await b.store.get(b.key('bucket')), undefined);
+      assert.equal((await b.lease(b.key('lease'), 'other')).admitted, true);
+    },
+  ),
+  statement('leave: acts only on what its token still holds, and answers every step', async (b) => {
+    await b.lease(b.key('mine'), 'token');
+    await b.lease(b.key('theirs'), 'other');
+    const replies = await b.leave(
+      releaseStep(b.key('nobodys'), 'token'),
+      releaseStep(b.key('theirs'), 'token'),
+      releaseStep(b.key('mine'), 'token'),
+    );
+    assert.deepEqual(
+      replies.map(({ released }) => released),
+      [false, false, true],
+    );
+    assert.equal(await b.release(b.key('mine'), 'token'), false);
+    assert.equal((await b.lease(b.key('theirs'), 'third')).holder, 'other');
+  }),
+  statement('leave: a late one does not take the lease from the next holder', async (b) => {
+    const key = b.key('lease');
+    await b.lease(key, 'first', SHORT_MS);
+    await b.harness.advance(SHORT_MS + 1);
+    await b.lease(key, 'second');
+    assert.equal(await b.release(key, 'first'), false);
+    assert.equal(await b.store.get(key), 'second');
+  }),
+  statement('close: calls are rejected from then on', async (b) => {
+    await b.window(b.key('window'), 1);
+    await b.store.close();
+    await assert.rejects(async () => b.window(b.key('window'), 1), isStoreError);
+    await b.store.close();
+  }),
+];
+
+const primitives = [
+  statement('set and get: a text with a ttl, optionally only if absent', async (b) => {
+    const key = b.key('text');
+    assert.equal(await b.store.get(key), undefined);
+    assert.equal(await b.store.remainingTtl(key), undefined);
+    assert.equal(await b.store.set(key, 'one', { ttl: SHORT_MS / 1_000 }), true);
+    b.isRemaining(((await b.store.remainingTtl(key)) ?? 0) * 1_000, SHORT_MS);
+    assert.equal(await b.store.set(key, 'two', { ttl: '1m', ifAbsent: true }), false);
+    assert.equal(await b.store.get(key), 'one');
+    await b.harness.advance(SHORT_MS);
+    assert.equal(await b.store.get(key), undefined);
+    assert.equal(await b.store.set(key, 'two', { ttl: '1m', ifAbsent: true }), true);
+    assert.equal(await b.store.set(key, 'three', { ttl: '1m' }), true);
+    assert.equal(await b.store.get(key), 'three');
+  }),
+  statement('incr: adds, and sets the ttl only when it creates the key', async (b) => {
+    const key = b.key('number');
+    assert.equal(await b.store.incr(key, { ttl: SHORT_MS / 1_000 }), 1);
+    assert.equal(await b.store.incr(key, { by: 5, ttl: '1h' }), 6);
+    assert.equal(await b.store.incr(key, { by: -2, ttl: '1h' }), 4);
+    assert.equal(await b.store.get(key), '4');
+    b.isRemaining(((await b.store.remainingTtl(key)) ?? 0) * 1_000, SHORT_MS);
+    await b.harness.advance(SHORT_MS);
+    assert.equal(await b.store.incr(key, { ttl: '1h' }), 1);
+  }),
+  statement('incr: 200 parallel calls are added exactly', async (b) => {
+    const key = b.key('number');
+    await Promise.all(Array.from({ length: 200 }, () => b.store.incr(key, { by: 2, ttl: '1m' })));
+    assert.equal(await b.store.get(key), '400');
+  }),
+  statement('incr: a text that is no number is an error and stays', async (b) => {
+    const key = b.key('text');
+    await b.store.set(key, 'words', { ttl: '1m' });
+    await assert.rejects(async () => b.store.incr(key, { ttl: '1m' }), isStoreError);
+    assert.equal(await b.store.get(key), 'words');
+  }),
+  statement('delete: says whether it did, and can ask for a value', async (b) => {
+    const key = b.key('text');
+    await b.store.set(key, 'one', { ttl: '1m' });
+    assert.equal(await b.store.delete(key, { ifEquals: 'two' }), false);
+    assert.equal(await b.store.get(key), 'one');
+    assert.equal(await b.store.delete(key, { ifEquals: 'one' }), true);
+    assert.equal(await b.store.delete(key), false);
+  }),
+  statement('inspect and forget: what stands there, and away with it', async (b) => {
+    const key = b.key('lease');
+    assert.equal(await b.store.inspect(key), undefined);
+    await b.lease(key, 'token', LONG_MS);
+    const report = await b.store.inspect(key);
+    assert.equal(report?.value, 'token');
+    b.isRemaining((report?.remainingTtl ?? 0) * 1_000, LONG_MS);
+    assert.equal(await b.store.forget(key), true);
+    assert.equal(await b.store.forget(key), false);
+    assert.equal((await b.lease(key, 'other')).admitted, true);
+  }),
+];
+
+/** Cases that need {@link StoreHarness.plant}; without it there is nothing to break, so they pass. */
+const healing = [
+  statement('healing: a window without a ttl, or with nonsense in it, starts anew', async (b) => {
+    for (const [value, ttlMs] of [
+      ['41', undefined],
+      ['nonsense', LONG_MS],
+      ['1.5', LONG_MS],
+      ['-7', LONG_MS],
+      ['', LONG_MS],
+    ] as const) {
+      const key = b.key(`window ${value}`);
+      await b.harness.plant?.(key, value, ttlMs);
+      const reply = await b.window(key, 1, SHORT_MS);
+      assert.deepEqual([reply.admitted, reply.count], [true, 1], `planted "${value}"`);
+      b.isRemaining(((await b.store.remainingTtl(key)) ?? 0) * 1_000, SHORT_MS);
+    }
+  }),
+  statement('healing: a bucket with nonsense in it is empty', async (b) => {
+    for (const value of ['nonsense', '5', ':', '1:', '-5:7', '1e9:1e9', `${'9'.repeat(40)}:1`]) {
+      const key = b.key(`bucket ${value}`);
+      await b.harness.plant?.(key, value, LONG_MS);
+      const reply = await b.pour(key, LONG_MS, SHORT_MS);
+      assert.deepEqual([reply.admitted, reply.levelUs], [true, SHORT_MS * 1_000], value);
+      b.isRemaining(((await b.store.remainingTtl(key)) ?? 0) * 1_000, SHORT_MS);
+    }
+  }),
+  statement('healing: a lease without a ttl gets one, so that it runs out', async (b) => {
+    if (!b.harness.plant) return;
+    const key = b.key('lease');
+    await b.harness.plant(key, 'lost', undefined);
+    const busy = await b.lease(key, 'token', SHORT_MS);
+    assert.deepEqual([busy.admitted, busy.holder], [false, 'lost']);
+    b.isRemaining(busy.remainingMs, SHORT_MS);
+    await b.harness.advance(SHORT_MS);
+    assert.equal((await b.lease(key, 'token', SHORT_MS)).admitted, true);
+  }),
+];
+
+/** The whole store contract, one statement per case. */
+export const storeConformanceCases: readonly StoreConformanceCase[] = [
+  ...fixedWindow,
+  ...leakyBucket,
+  ...lease,
+  ...batches,
+  ...primitives,
+  ...healing,
+];
