@@ -7,14 +7,9 @@ import {
   type Socket,
 } from 'node:net';
 
-interface Pair {
-  readonly client: Socket;
-  readonly server: Socket;
-}
-
 /**
- * A loopback proxy between a client and a server that speaks RESP. It can swallow packets, cut
- * connections, and lose exactly the reply of one command.
+ * A loopback proxy between a client and a server that speaks RESP. It can hold packets back, turn
+ * connections into black holes, cut them, and lose exactly the reply of one command.
  */
 export class TcpProxy {
   /** Bytes that clients have sent. */
@@ -26,10 +21,10 @@ export class TcpProxy {
   /** Sees what the server answers. */
   onReply: ((data: Buffer) => void) | undefined;
 
-  #swallowRequests = false;
-  #swallowReplies = false;
   #refuse = false;
   #loseReplyIn = 0;
+  #refuseAfterLoss = false;
+  readonly #held = { requests: false, replies: false };
   readonly #pairs = new Set<Pair>();
 
   private constructor(
@@ -49,25 +44,28 @@ export class TcpProxy {
     return `redis://127.0.0.1:${this.port}`;
   }
 
-  /** What flows that way disappears from now on; the connections stay open. */
-  swallow(direction: 'requests' | 'replies' | 'both'): void {
-    this.#swallowRequests ||= direction !== 'replies';
-    this.#swallowReplies ||= direction !== 'requests';
+  /** What flows that way is held back until `restore()`: a network that loses packets for a while. */
+  hold(direction: 'requests' | 'replies' | 'both'): void {
+    this.#held.requests ||= direction !== 'replies';
+    this.#held.replies ||= direction !== 'requests';
   }
 
-  /** Lets everything through again. */
+  /** Delivers what was held back, as a network does that works again, and accepts connections. */
   restore(): void {
-    this.#swallowRequests = false;
-    this.#swallowReplies = false;
     this.#refuse = false;
+    this.#held.requests = false;
+    this.#held.replies = false;
+    for (const pair of this.#pairs) pair.flush();
+  }
+
+  /** Today's connections swallow everything from now on, without an end; new ones work. */
+  blackHole(): void {
+    for (const pair of this.#pairs) pair.dead = true;
   }
 
   /** Breaks all connections. */
   cut(): void {
-    for (const { client, server } of this.#pairs) {
-      client.destroy();
-      server.destroy();
-    }
+    for (const pair of this.#pairs) pair.destroy();
   }
 
   /** Breaks all connections and every new one. */
@@ -76,9 +74,14 @@ export class TcpProxy {
     this.cut();
   }
 
-  /** Forwards the n-th command from now, lets the server execute it, and cuts instead of its reply. */
-  loseReplyOf(nth = 1): void {
+  /**
+   * Forwards the n-th command from now, lets the server execute it, and cuts instead of its reply.
+   *
+   * @param andRefuse also refuses new connections from then on
+   */
+  loseReplyOf(nth = 1, andRefuse = false): void {
     this.#loseReplyIn = nth;
+    this.#refuseAfterLoss = andRefuse;
   }
 
   async stop(): Promise<void> {
@@ -93,35 +96,62 @@ export class TcpProxy {
       client.destroy();
       return;
     }
-    const server = createConnection(targetPort, '127.0.0.1');
-    const pair = { client, server };
+    const pair = new Pair(client, createConnection(targetPort, '127.0.0.1'));
     this.#pairs.add(pair);
-    let losing = false;
     client.on('data', (data) => {
-      const commands = countCommands(data);
-      this.bytesFromClient += data.length;
-      this.commandsFromClient += commands;
-      if (this.#loseReplyIn > 0 && commands > 0) {
-        this.#loseReplyIn -= commands;
-        losing = this.#loseReplyIn <= 0;
-        if (losing) this.#loseReplyIn = 0;
-      }
-      if (!this.#swallowRequests) server.write(data);
+      this.#count(data, pair);
+      pair.forward('requests', data, this.#held.requests);
     });
-    server.on('data', (data) => {
-      if (losing) {
-        client.destroy();
+    pair.server.on('data', (data) => {
+      if (pair.loses) {
+        this.#refuse ||= this.#refuseAfterLoss;
+        pair.destroy();
         return;
       }
       this.onReply?.(data);
-      if (!this.#swallowReplies) client.write(data);
+      pair.forward('replies', data, this.#held.replies);
     });
     const close = (): void => {
       this.#pairs.delete(pair);
-      client.destroy();
-      server.destroy();
+      pair.destroy();
     };
-    for (const socket of [client, server]) socket.on('close', close).on('error', close);
+    for (const socket of [client, pair.server]) socket.on('close', close).on('error', close);
+  }
+
+  #count(data: Buffer, pair: Pair): void {
+    const commands = countCommands(data);
+    this.bytesFromClient += data.length;
+    this.commandsFromClient += commands;
+    if (this.#loseReplyIn === 0 || commands === 0) return;
+    this.#loseReplyIn = Math.max(0, this.#loseReplyIn - commands);
+    pair.loses = this.#loseReplyIn === 0;
+  }
+}
+
+/** The two halves of one connection. */
+class Pair {
+  dead = false;
+  loses = false;
+  readonly #waiting: { direction: 'requests' | 'replies'; data: Buffer }[] = [];
+
+  constructor(
+    readonly client: Socket,
+    readonly server: Socket,
+  ) {}
+
+  forward(direction: 'requests' | 'replies', data: Buffer, held: boolean): void {
+    if (this.dead) return;
+    if (held) this.#waiting.push({ direction, data });
+    else (direction === 'requests' ? this.server : this.client).write(data);
+  }
+
+  flush(): void {
+    for (const { direction, data } of this.#waiting.splice(0)) this.forward(direction, data, false);
+  }
+
+  destroy(): void {
+    this.client.destroy();
+    this.server.destroy();
   }
 }
 

@@ -182,7 +182,8 @@ export class RedisStore extends Store {
   }
 
   async #giveBack(steps: readonly ReleaseStep[]): Promise<void> {
-    if (!this.#link.isReady) throw new Error('not connected');
+    // While the store is open the next connection tries again by itself.
+    if (!this.#link.isReady && !this.#closed) throw new Error('not connected');
     const client = await this.#link.use();
     for (const batch of this.#batches(steps)) {
       const { script, keys, args } = leaveCall(batch);
