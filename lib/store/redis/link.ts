@@ -66,7 +66,14 @@ export class Link {
     return this.#waiter.promise.then(() => client);
   }
 
-  /** The clock of the node that owns `key`. */
+  /** After a connection of a cluster broke: its nodes may have changed places, and clocks. */
+  refreshSlots(): void {
+    this.#clocks.clear();
+    const client = this.#client;
+    if (client && isCluster(client)) outside(() => client.refreshSlotsCache());
+  }
+
+  /** The clock of the node that owns `key`; once it is known, that node is connected. */
   clockOf(client: OwnClient, key: string): StoreClock | Promise<StoreClock> {
     const address = addressOf(client, key);
     return this.#clocks.get(address) ?? this.#learnClock(client, address);

@@ -88,7 +88,7 @@ export class RedisStore extends Store {
   }
 
   get(key: string): Promise<string | undefined> {
-    return this.#read(async (client) => (await client.get(key)) ?? undefined);
+    return this.#read(key, async (client) => (await client.get(key)) ?? undefined);
   }
 
   async set(
@@ -121,7 +121,7 @@ export class RedisStore extends Store {
 
   /** @returns seconds; `Infinity` for a key that something else has stored without a ttl */
   remainingTtl(key: string): Promise<number | undefined> {
-    return this.#read(async (client) => {
+    return this.#read(key, async (client) => {
       const ms = await client.pttl(key);
       if (ms === -2) return undefined;
       return ms === -1 ? Infinity : ms / 1_000;
@@ -197,11 +197,22 @@ export class RedisStore extends Store {
     return this.#oneByOne ? steps.map((step) => [step]) : [steps];
   }
 
-  #read<T>(command: (client: OwnClient) => Promise<T>): Promise<T> {
+  /** Reading changes nothing, so a read whose reply was lost is simply sent again. */
+  #read<T>(key: string, command: (client: OwnClient) => Promise<T>): Promise<T> {
     return this.#settle(Deadline.after(this.timeoutMs), async (call) => {
-      const client = await this.#client(call);
-      call.sent = true;
-      return outside(() => command(client));
+      const send = async (): Promise<T> => {
+        const client = await this.#client(call);
+        await this.#link.clockOf(client, key);
+        call.sent = true;
+        return outside(() => command(client));
+      };
+      try {
+        return await send();
+      } catch (error) {
+        if (!lostItsReply(error) || this.#closed) throw error;
+        await this.#recover(call, error);
+        return send();
+      }
     });
   }
 
@@ -243,12 +254,19 @@ export class RedisStore extends Store {
     } catch (error) {
       if (error instanceof LateError && error.stepped) return this.#send(call, script, []);
       if (!lostItsReply(error) || !script.again || this.#closed) throw error;
-      this.#link.lastError ??= error;
+      await this.#recover(call, error);
     }
+    return this.#send(call, script, script.again);
+  }
+
+  /** Before a second try. A cluster client is asked to find out who serves the slots now. */
+  async #recover(call: Call, error: unknown): Promise<void> {
+    this.#link.lastError ??= error;
     call.sent = false;
     call.resent = true;
-    if (this.#oneByOne) await this.#refreshSlots();
-    return this.#send(call, script, script.again);
+    if (!this.#oneByOne) return;
+    this.#link.refreshSlots();
+    await atMost(REFRESH_SLOTS_MS, new Promise(() => undefined));
   }
 
   async #send(
@@ -269,12 +287,6 @@ export class RedisStore extends Store {
     const client = await this.#link.use();
     if (call.deadline.remaining() <= 0) throw new LateError(false);
     return client;
-  }
-
-  async #refreshSlots(): Promise<void> {
-    const client = await this.#link.use();
-    if (isCluster(client)) client.refreshSlotsCache();
-    await atMost(REFRESH_SLOTS_MS, new Promise(() => undefined));
   }
 }
 
