@@ -292,7 +292,7 @@ describe('when the connection breaks in mid-command', () => {
 
   it('is a lease given back that was granted before the connection stayed away?', async () => {
     const store = await warmStore(proxy.url);
-    proxy.loseReplyOf(1, true);
+    proxy.loseReplyOf(1, { andRefuse: true });
     const { reason, afterMs } = await failureOf(() => enter(store, hold('lease')));
     expect(reason).toBe('disconnected');
     expect(afterMs).toBeLessThan(TIMEOUT_MS + GRACE_MS);
@@ -303,7 +303,7 @@ describe('when the connection breaks in mid-command', () => {
 
   it('is the lease of a lost admission given back when the second look refuses?', async () => {
     const store = await warmStore(proxy.url, 3_000);
-    proxy.loseReplyOf(1, true);
+    proxy.loseReplyOf(1, { andRefuse: true });
     const call = store.enter([hit('window', 1), hold('lease')], Deadline.after(3_000));
     await until(async () => (await observer.get('lease')) === 'token', 'the lost admission');
     await observer.incr('window');

@@ -23,6 +23,7 @@ export class TcpProxy {
 
   #refuse = false;
   #loseReplyIn = 0;
+  #loseOnly = '';
   #refuseAfterLoss = false;
   readonly #held = { requests: false, replies: false };
   readonly #pairs = new Set<Pair>();
@@ -77,10 +78,12 @@ export class TcpProxy {
   /**
    * Forwards the n-th command from now, lets the server execute it, and cuts instead of its reply.
    *
+   * @param only counts the packets with this text in them
    * @param andRefuse also refuses new connections from then on
    */
-  loseReplyOf(nth = 1, andRefuse = false): void {
+  loseReplyOf(nth = 1, { only = '', andRefuse = false } = {}): void {
     this.#loseReplyIn = nth;
+    this.#loseOnly = only;
     this.#refuseAfterLoss = andRefuse;
   }
 
@@ -122,7 +125,7 @@ export class TcpProxy {
     const commands = countCommands(data);
     this.bytesFromClient += data.length;
     this.commandsFromClient += commands;
-    if (this.#loseReplyIn === 0 || commands === 0) return;
+    if (this.#loseReplyIn === 0 || commands === 0 || !data.includes(this.#loseOnly)) return;
     this.#loseReplyIn = Math.max(0, this.#loseReplyIn - commands);
     pair.loses = this.#loseReplyIn === 0;
   }

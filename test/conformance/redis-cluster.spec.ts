@@ -1,0 +1,121 @@
+import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
+import { Cluster, Command, type NatMap } from 'ioredis';
+import { Deadline } from '../../lib/clock/deadline.js';
+import { isStoreError } from '../../lib/errors/store.error.js';
+import { RedisStore } from '../../lib/store/redis/index.js';
+import type { EnterStep } from '../../lib/store/store.js';
+import { storeConformance, type StoreHarness } from '../../lib/testing/store-conformance.js';
+import { type RedisCluster, startRedisCluster } from '../support/redis-cluster.js';
+import { TcpProxy } from '../support/tcp-proxy.js';
+import { until, waitFor } from '../support/time.js';
+
+let servers: RedisCluster;
+beforeAll(async () => {
+  servers = await startRedisCluster(3);
+}, 30_000);
+afterAll(() => servers.stop());
+
+function connect(natMap?: NatMap): Cluster {
+  return new Cluster(
+    servers.nodes.map(({ port }) => ({ host: '127.0.0.1', port })),
+    { redisOptions: { keyPrefix: 'app:' }, natMap },
+  );
+}
+
+describe('does RedisStore keep the store contract on a cluster?', () => {
+  storeConformance(it, async (): Promise<StoreHarness> => {
+    const client = connect();
+    const store = new RedisStore({ client });
+    return {
+      store,
+      advance: waitFor,
+      slackMs: 100,
+      plant: async (key, value, ttlMs) => {
+        await (ttlMs ? client.set(key, value, 'PX', ttlMs) : client.set(key, value));
+      },
+      dispose: async () => {
+        await store.close();
+        expect(await client.set('still', 'open')).toBe('OK');
+        client.disconnect();
+      },
+    };
+  });
+});
+
+function ownerOf(client: Cluster, key: string): string {
+  const slot = new Command('get', [`app:${key}`]).getSlot();
+  return client.slots[slot]?.[0] ?? '';
+}
+
+function keysOfDifferentNodes(client: Cluster): [string, string, string] {
+  const byOwner = new Map<string, string>();
+  for (let i = 0; byOwner.size < 3; i += 1) byOwner.set(ownerOf(client, `key${i}`), `key${i}`);
+  const [first = '', second = '', third = ''] = byOwner.values();
+  return [first, second, third];
+}
+
+describe('when a cluster loses a reply', () => {
+  it('is a start charged once, although cluster clients like to send again?', async () => {
+    const target = servers.nodes[1]?.port ?? 0;
+    const proxy = await TcpProxy.start(target);
+    const client = connect({ [`127.0.0.1:${target}`]: { host: '127.0.0.1', port: proxy.port } });
+    await until(() => client.status === 'ready', 'the cluster client');
+    const key = keysOfDifferentNodes(client).find((candidate) =>
+      ownerOf(client, candidate).endsWith(`:${proxy.port}`),
+    );
+    const store = new RedisStore({ client });
+    const hit: EnterStep = { kind: 'fixed_window', key: key ?? '', max: 5, windowMs: 60_000 };
+    try {
+      await store.enter([hit], Deadline.after(5_000));
+      proxy.loseReplyOf(1, { only: 'evalsha' });
+      expect(await store.enter([hit], Deadline.after(5_000))).toMatchObject([
+        { admitted: true, count: 2 },
+      ]);
+      expect(await store.get(hit.key)).toBe('2');
+      expect(await store.enter([hit], Deadline.after(5_000))).toMatchObject([{ count: 3 }]);
+    } finally {
+      await store.close();
+      client.disconnect();
+      await proxy.stop();
+    }
+  });
+});
+
+describe('when a cluster loses a node', () => {
+  it('do calls settle in time, and does the rest give back what it had granted?', async () => {
+    const client = connect();
+    client.on('error', () => undefined);
+    const store = new RedisStore({ client });
+    store.useTimeout(500);
+    await until(() => client.status === 'ready', 'the cluster client');
+    const [first, second, third] = keysOfDifferentNodes(client);
+    const lease = (key: string): EnterStep => ({
+      kind: 'lease',
+      key,
+      token: 'token',
+      ttlMs: 60_000,
+    });
+    try {
+      await store.enter([lease(first), lease(second), lease(third)], Deadline.after(5_000));
+      await store.leave(
+        [first, second, third].map((key) => ({
+          kind: 'release',
+          key,
+          token: 'token',
+          ttlMs: 60_000,
+        })),
+      );
+      const owner = ownerOf(client, third);
+      servers.nodes.find(({ port }) => owner.endsWith(`:${port}`))?.freeze();
+      const start = performance.now();
+      const failed = store.enter([lease(first), lease(third)], Deadline.after(500));
+      expect(isStoreError(await failed.catch((error: unknown) => error))).toBe(true);
+      expect(performance.now() - start).toBeLessThan(700);
+      await until(async () => (await client.get(first)) === null, 'the release');
+    } finally {
+      for (const node of servers.nodes) node.thaw();
+      await store.close();
+      client.disconnect();
+    }
+  });
+});
