@@ -91,7 +91,9 @@ export interface RefusalSite {
  * A policy said no: the body never ran. It is an `HttpException`, so guards, pipes, middleware and
  * filters that know Nest answer it with its own status; `getResponse()` is the public body.
  */
-export abstract class RefusalError<M extends RefusalMetadata = RefusalMetadata> extends HttpException {
+export abstract class RefusalError<
+  M extends RefusalMetadata = RefusalMetadata,
+> extends HttpException {
   /** The full facts, for code and logs. They name keys and holders: keep them from clients. */
   readonly metadata: M;
   readonly task: string;
@@ -167,7 +169,12 @@ export class KeyMissingError extends RefusalError<KeyMissingMetadata> {
 
 /** The key is no string, number or bigint, or is ambiguous: 400, or 500 when it did not come from a request. */
 export class InvalidKeyError extends RefusalError<KeyInvalidMetadata> {
-  constructor(metadata: KeyInvalidMetadata, site: RefusalSite, fromRequest: boolean, detail: string) {
+  constructor(
+    metadata: KeyInvalidMetadata,
+    site: RefusalSite,
+    fromRequest: boolean,
+    detail: string,
+  ) {
     super(metadata, site, {
       status: fromRequest ? 400 : 500,
       public: fromRequest ? 'A value of the request has the wrong form.' : 'Internal server error',

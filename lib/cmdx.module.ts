@@ -1,0 +1,165 @@
+import {
+  type BeforeApplicationShutdown,
+  type DynamicModule,
+  Inject,
+  Logger,
+  Module,
+  type OnApplicationShutdown,
+  type OnModuleInit,
+} from '@nestjs/common';
+import { ApplicationConfig, HttpAdapterHost, ModulesContainer } from '@nestjs/core';
+import { assertOptionsNeedNoGuardedClass } from './boot/options-dependencies.js';
+import { Explorer } from './boot/explorer.js';
+import { ApplicationPlanner } from './boot/planner.js';
+import { ResolverRegistry } from './boot/resolver-registry.js';
+import { CmdxInterceptor } from './cmdx.interceptor.js';
+import {
+  type ASYNC_OPTIONS_TYPE,
+  CMDX_MODULE_OPTIONS,
+  ConfigurableModuleClass,
+  type OPTIONS_TYPE,
+} from './cmdx.module-definition.js';
+import { type CmdxModuleOptions, type ResolvedOptions, resolveOptions } from './cmdx.options.js';
+import { CMDX_RUNTIME } from './envelope/binding.js';
+import { Cmdx } from './envelope/cmdx.js';
+import { Runtime } from './envelope/runtime.js';
+import { DefinitionError } from './errors/definition.error.js';
+import { MemoryStore } from './store/memory/memory.store.js';
+import { Store } from './store/store.js';
+import { Telemetry } from './telemetry/telemetry.js';
+import { RefusalFilter } from './transport/refusal.filter.js';
+
+const RESOLVED_OPTIONS = Symbol('CmdxModule options');
+const logger = new Logger('CmdxModule');
+
+/**
+ * Guards the decorated methods of an application. Import it once, in the root module:
+ * `CmdxModule.forRoot()` or `CmdxModule.forRootAsync({ inject, useFactory })`. It is global.
+ */
+@Module({
+  providers: [
+    {
+      provide: RESOLVED_OPTIONS,
+      useFactory: resolveOptions,
+      inject: [CMDX_MODULE_OPTIONS],
+    },
+    {
+      provide: Store,
+      useFactory: (options: ResolvedOptions) => options.store ?? new MemoryStore(),
+      inject: [RESOLVED_OPTIONS],
+    },
+    Telemetry,
+    ResolverRegistry,
+    {
+      provide: ApplicationPlanner,
+      useFactory: makePlanner,
+      inject: [RESOLVED_OPTIONS, ResolverRegistry],
+    },
+    {
+      provide: CMDX_RUNTIME,
+      useFactory: makeRuntime,
+      inject: [RESOLVED_OPTIONS, Store, Telemetry, ApplicationPlanner],
+    },
+    Cmdx,
+  ],
+  exports: [CMDX_RUNTIME, Cmdx, Store, Telemetry],
+})
+export class CmdxModule
+  extends ConfigurableModuleClass
+  implements OnModuleInit, BeforeApplicationShutdown, OnApplicationShutdown
+{
+  readonly #explorer: Explorer;
+
+  constructor(
+    modules: ModulesContainer,
+    config: ApplicationConfig,
+    adapterHost: HttpAdapterHost,
+    private readonly planner: ApplicationPlanner,
+    private readonly resolvers: ResolverRegistry,
+    private readonly store: Store,
+    private readonly telemetry: Telemetry,
+    @Inject(CMDX_RUNTIME) private readonly runtime: Runtime,
+    @Inject(RESOLVED_OPTIONS) private readonly options: ResolvedOptions,
+  ) {
+    super();
+    this.#explorer = new Explorer(modules);
+    if (this.#explorer.countModules(CmdxModule) > 1) {
+      throw new DefinitionError(
+        'CmdxModule.forRoot(): expected to be imported once, got several; it is global, so import it in the root module only',
+      );
+    }
+    // Routes are registered after the modules are made, so what is wrapped here is what they see.
+    for (const target of this.#explorer.decoratedClasses()) this.planner.adopt(target);
+    // Outside every interceptor of the user, whose APP_INTERCEPTORs are added later.
+    config.addGlobalInterceptor(new CmdxInterceptor(this.runtime, this.planner, adapterHost));
+    // Asked last: any filter of the user that catches a refusal wins.
+    const filter = new RefusalFilter();
+    Object.assign(filter, { httpAdapterHost: adapterHost });
+    config.addGlobalFilter(filter);
+  }
+
+  /**
+   * @param options see {@link CmdxModuleOptions}
+   * @throws DefinitionError for an unknown option or one of the wrong kind
+   */
+  static override forRoot(options: typeof OPTIONS_TYPE = {}): DynamicModule {
+    resolveOptions(options as CmdxModuleOptions);
+    return super.forRoot(options);
+  }
+
+  /** @throws DefinitionError when what the options depend on is guarded itself */
+  static override forRootAsync(options: typeof ASYNC_OPTIONS_TYPE): DynamicModule {
+    assertOptionsNeedNoGuardedClass(options);
+    return super.forRootAsync(options);
+  }
+
+  onModuleInit(): void {
+    this.resolvers.verify();
+    this.#explorer.attach(this.runtime);
+    this.options.telemetry.forEach((listener) => listener.listen(this.telemetry));
+    this.#explorer.subscribe(this.telemetry);
+    if (this.store instanceof MemoryStore && process.env['NODE_ENV'] === 'production') {
+      this.planner.warnOnce(
+        'The memory store coordinates this process only; give forRoot() a shared store if there are several.',
+      );
+    }
+    this.store.open();
+  }
+
+  async beforeApplicationShutdown(): Promise<void> {
+    await this.runtime.shutDown();
+  }
+
+  async onApplicationShutdown(): Promise<void> {
+    await this.store.close();
+  }
+}
+
+function makePlanner(options: ResolvedOptions, lookup: ResolverRegistry): ApplicationPlanner {
+  const { defaults, limiters, warnings } = options;
+  const planner = new ApplicationPlanner({ defaults, limiters, lookup }, (message) =>
+    logger.warn(message),
+  );
+  warnings.forEach(planner.warnOnce);
+  return planner;
+}
+
+function makeRuntime(
+  options: ResolvedOptions,
+  store: Store,
+  telemetry: Telemetry,
+  planner: ApplicationPlanner,
+): Runtime {
+  const { clock, storeTimeoutMs, shutdownTimeoutMs, correlationId } = options;
+  store.useClock(clock);
+  store.useTimeout(storeTimeoutMs);
+  return new Runtime({
+    store,
+    telemetry,
+    clock,
+    planner,
+    storeTimeoutMs,
+    shutdownTimeoutMs,
+    correlationId,
+  });
+}

@@ -1,0 +1,31 @@
+import { DefinitionError, show } from '../errors/definition.error.js';
+import type { AnyClass } from '../metadata/method-name.js';
+import { addLimiter } from '../metadata/policy-records.js';
+import { BUILT_IN_LIMITERS, isBuiltInLimiter, type Limiter } from '../policies/limiters/limiter.js';
+
+/**
+ * Registers a limiter for the methods of one class and its subclasses, where it hides one of the
+ * same name in `forRoot({ limiters })`.
+ *
+ * @param name what `@RateLimit({ limiter: name })` calls it; not the name of a built-in limiter
+ * @param limiter answers a quota with an admission; `this` is the instance
+ * @throws DefinitionError for a built-in or empty name, or when `limiter` is no function
+ */
+export function RegisterLimiter(name: string, limiter: Limiter): (target: AnyClass) => void {
+  return (target) => {
+    checkLimiter(name, limiter, `${target.name}: @RegisterLimiter`);
+    addLimiter(target, name, limiter);
+  };
+}
+
+/** @throws DefinitionError when the pair cannot be a registered limiter */
+export function checkLimiter(name: unknown, limiter: unknown, site: string): void {
+  if (typeof name !== 'string' || name === '' || isBuiltInLimiter(name)) {
+    throw new DefinitionError(
+      `${site}: expected a name other than ${BUILT_IN_LIMITERS.join(', ')}, got ${show(name)}`,
+    );
+  }
+  if (typeof limiter !== 'function') {
+    throw new DefinitionError(`${site}("${name}"): expected a function, got ${show(limiter)}`);
+  }
+}

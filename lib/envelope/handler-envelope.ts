@@ -1,0 +1,112 @@
+import type { ExecutionContext } from '@nestjs/common';
+import { isObservable } from 'rxjs';
+import { andThen } from '../awaitable.js';
+import type { Awaitable } from '../store/store.js';
+import { conclude } from './envelope.js';
+import type { Plan } from './plan.js';
+import type { Outcome } from './result.js';
+import { Run } from './run.js';
+import type { Runtime } from './runtime.js';
+import { type Scope, scopes } from './scope.js';
+import type { WrapperRecord } from './wrapper-record.js';
+
+/**
+ * The envelope of one request to a guarded Nest handler. The interceptor opens it and publishes its
+ * run; the wrapped method, reached after pipes, enters the rings; the interceptor closes it when
+ * the answer has been made.
+ */
+export class HandlerEnvelope {
+  readonly #outer: Scope | undefined;
+  #context: ExecutionContext | undefined;
+  #current: Run;
+  #entered = false;
+  #streamEnded = false;
+  #value: unknown;
+
+  constructor(
+    private readonly runtime: Runtime,
+    private readonly plan: Plan,
+    context: ExecutionContext,
+  ) {
+    this.#context = context;
+    this.#outer = scopes.getStore();
+    this.#current = new Run(runtime, plan, this.#outer, this);
+  }
+
+  /** The request's context, until both the answer and the body have ended. */
+  get context(): ExecutionContext | undefined {
+    return this.#context;
+  }
+
+  /** The run that the handler's last call was, or will be. */
+  get current(): Run {
+    return this.#current;
+  }
+
+  /** Whether a call of this wrapper on this instance is the handler that the envelope was opened for. */
+  isFor(record: WrapperRecord, instance: object): boolean {
+    return (
+      this.#context !== undefined &&
+      record.wrapper === this.#context.getHandler() &&
+      instance.constructor === this.#context.getClass()
+    );
+  }
+
+  /**
+   * The run for a call of the handler. A second call in one request (an inner interceptor that
+   * retries) is a new run; what the first one finished is closed before.
+   */
+  nextRun(): Awaitable<Run> {
+    if (!this.#entered) {
+      this.#entered = true;
+      return this.#current;
+    }
+    return andThen(this.close(), () => {
+      this.#current = new Run(this.runtime, this.plan, this.#outer, this);
+      return this.#current;
+    });
+  }
+
+  /** Keeps a run open whose body has succeeded, unless nobody makes an answer of it any more. */
+  takesOver(run: Run, value: unknown): boolean {
+    if (run !== this.#current || this.#streamEnded) return false;
+    this.#value = value;
+    run.awaitsAnswer = true;
+    return true;
+  }
+
+  /** Ends the run that waits for its answer, if there is one. */
+  close(failure?: { readonly error: unknown }): Awaitable<void> {
+    const run = this.#current;
+    if (!run.awaitsAnswer) return undefined;
+    run.awaitsAnswer = false;
+    return conclude(run, this.#outcome(failure));
+  }
+
+  /** The answer has been made, or nobody waits for it: a body that still runs ends by itself. */
+  endStream(): void {
+    this.#streamEnded = true;
+    if (!this.#entered || this.#current.ended) this.#dropContext();
+    else void this.close();
+  }
+
+  /** Called when a run of this envelope has ended. */
+  onEnd(run: Run): void {
+    if (this.#streamEnded && run === this.#current) this.#dropContext();
+  }
+
+  #dropContext(): void {
+    this.#context = undefined;
+    this.#value = undefined;
+  }
+
+  /** An error after the body succeeded is the body's own only where its answer was a stream. */
+  #outcome(failure: { readonly error: unknown } | undefined): Outcome {
+    const value = this.#value;
+    if (!isObservable(value)) return { status: 'success', value };
+    if (!failure) return { status: 'success', value: undefined };
+    const { error } = failure;
+    const reason = error instanceof Error ? error.message : undefined;
+    return { status: 'failed', error, reason, metadata: {} };
+  }
+}

@@ -1,0 +1,45 @@
+import type { Invocation } from '../invocation.js';
+import type { CompiledKey } from '../keys/compiled-key.js';
+import type { Policy } from '../policies/policy.js';
+import type { WrapperRecord } from './wrapper-record.js';
+
+/** A gate as the envelope uses it: one function of the invocation, whatever form it was written in. */
+export interface CompiledGate {
+  readonly read: (invocation: Invocation) => unknown;
+  /** Whether `read` is known to return a promise. */
+  readonly async: boolean;
+  /** The answer that lets the policy apply: true for `if`, false for `unless`. */
+  readonly wanted: boolean;
+}
+
+/** One ring of one method: when it applies, under which key, and what it asks for. */
+export interface PlannedRing {
+  readonly policy: Policy;
+  readonly gates: readonly CompiledGate[];
+  /** `undefined`: the key is the task itself. */
+  readonly key: CompiledKey | undefined;
+  /** Namespace and task, or the name that stands for it. */
+  readonly keyBase: string;
+  readonly onBlank: 'bypass' | 'fail';
+  /** Whether a gate or the key is known to be asynchronous: then it is not touched before the outer rings let pass. */
+  readonly async: boolean;
+}
+
+/** What will happen around one method of one class. Frozen, made once. */
+export interface Plan {
+  /** `ClassName.methodName`. */
+  readonly task: string;
+  readonly method: PropertyKey;
+  /** The outermost wrapper's rank: a lower one met inside its envelope passes through. */
+  readonly rank: number;
+  /** In the order of the envelope. */
+  readonly rings: readonly PlannedRing[];
+  /** Whether the method returns an Observable. */
+  readonly stream: boolean;
+}
+
+/** Finds the plan of a method, compiling it at first sight. */
+export type Planner = (
+  target: abstract new (...args: never[]) => object,
+  record: WrapperRecord,
+) => Plan;

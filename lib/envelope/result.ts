@@ -1,0 +1,72 @@
+import type { RefusalMetadata } from '../errors/refusals.js';
+import { once } from '../process-wide.js';
+
+/** What a body said about itself with `skip` or `fail`; empty for a success or a thrown error. */
+export interface BodyMetadata {
+  readonly code?: undefined;
+  readonly [name: string]: unknown;
+}
+
+/** How one invocation of a guarded method ended. Frozen. */
+export interface Result<T = unknown> {
+  readonly status: 'success' | 'skipped' | 'failed';
+  /** `'complete'` when the body ran to its end, `'interrupted'` when a policy, `skip`, `fail` or an error ended it. */
+  readonly state: 'complete' | 'interrupted';
+  /** Not failed. */
+  readonly ok: boolean;
+  /** Not a success. */
+  readonly ko: boolean;
+  readonly value?: T | undefined;
+  readonly reason?: string | undefined;
+  /** A refusal's facts, told apart by `code`; or what `skip` and `fail` were given. */
+  readonly metadata: RefusalMetadata | BodyMetadata | Readonly<Record<string, unknown>>;
+  /** The error that the caller got. */
+  readonly cause?: unknown;
+  /** `ClassName.methodName`. */
+  readonly task: string;
+  readonly tid: string;
+  readonly cid: string;
+  readonly xid: string | undefined;
+  /** How often the body was repeated. */
+  readonly retries: number;
+  readonly durationMs: number;
+}
+
+/** How the body of an invocation ended, or why it did not begin. */
+export type Outcome =
+  | { readonly status: 'success'; readonly value: unknown }
+  | {
+      readonly status: 'skipped';
+      readonly reason: string | undefined;
+      readonly metadata: RefusalMetadata | Readonly<Record<string, unknown>>;
+    }
+  | {
+      readonly status: 'failed';
+      readonly error: unknown;
+      readonly reason: string | undefined;
+      readonly metadata: RefusalMetadata | Readonly<Record<string, unknown>>;
+    };
+
+interface Remembered {
+  readonly result: Result;
+  readonly depth: number;
+}
+
+/** The Result of the innermost invocation that failed with an error object. */
+const failures = once('failures', () => new WeakMap<object, Remembered>());
+
+/**
+ * The `Result` of the invocation that failed with this error: of the innermost one, when the error
+ * passed through several. `undefined` for thrown primitives and errors of unguarded code.
+ */
+export function resultOf(error: unknown): Result | undefined {
+  return typeof error === 'object' && error !== null ? failures.get(error)?.result : undefined;
+}
+
+/** @param depth how many invocations of the chain stand around this one */
+export function rememberFailure(error: unknown, result: Result, depth: number): void {
+  if (typeof error !== 'object' || error === null) return;
+  const known = failures.get(error);
+  const passesThrough = known && known.result.cid === result.cid && known.depth > depth;
+  if (!passesThrough) failures.set(error, { result, depth });
+}

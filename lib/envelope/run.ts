@@ -1,0 +1,145 @@
+import type { ExecutionContext } from '@nestjs/common';
+import { v7 as uuid } from 'uuid';
+import type { HeldLock, Invocation } from '../invocation.js';
+import type { LeaveStep } from '../store/store.js';
+import type { HandlerEnvelope } from './handler-envelope.js';
+import type { Plan } from './plan.js';
+import type { Outcome, Result } from './result.js';
+import type { Runtime } from './runtime.js';
+import { contextOf, liveScope, openRun, type Scope } from './scope.js';
+
+const NO_ARGUMENTS: readonly unknown[] = Object.freeze([]);
+const NO_INSTANCE = Object.freeze({});
+
+/** One invocation while it runs: its ids, what it holds, and how it ended. */
+export class Run implements Invocation {
+  readonly kind = 'run';
+  args: readonly unknown[] = NO_ARGUMENTS;
+  instance: object = NO_INSTANCE;
+  lock: HeldLock | undefined;
+  /** What is given back in the end. */
+  holds: LeaveStep[] = [];
+  /** Whether the body has succeeded and the envelope waits for the handler's answer to be made. */
+  awaitsAnswer = false;
+  ended = false;
+  outcome: Outcome | undefined;
+  /** Told once, when the run has ended. */
+  onEnd: (() => void) | undefined;
+  /** The scope around this run, without runs that have ended. */
+  outer: Scope | undefined;
+  readonly parent: Run | undefined;
+  /** How many invocations of the chain stand around this one. */
+  readonly depth: number;
+  readonly startedAt: number;
+  #tid: string | undefined;
+  #cid: string | undefined;
+  #xid: string | undefined;
+  #result: Result | undefined;
+  #controller: AbortController | undefined;
+  #abortReason: unknown;
+  #durationMs = 0;
+
+  /** @param handler present when the interceptor opened the envelope of a Nest handler */
+  constructor(
+    readonly runtime: Runtime,
+    readonly plan: Plan,
+    scope: Scope | undefined,
+    readonly handler?: HandlerEnvelope,
+  ) {
+    this.outer = liveScope(scope);
+    this.parent = openRun(this.outer);
+    this.depth = this.parent === undefined ? 0 : this.parent.depth + 1;
+    this.startedAt = runtime.clock.now();
+    this.#xid = this.parent ? this.parent.xid : runtime.correlate(this.context);
+    if (scope?.kind === 'collector') scope.runs.push(this);
+  }
+
+  get task(): string {
+    return this.plan.task;
+  }
+
+  get root(): boolean {
+    return this.parent === undefined;
+  }
+
+  get tid(): string {
+    return (this.#tid ??= uuid());
+  }
+
+  get cid(): string {
+    return (this.#cid ??= this.parent ? this.parent.cid : uuid());
+  }
+
+  get xid(): string | undefined {
+    return this.#xid;
+  }
+
+  get context(): ExecutionContext | undefined {
+    return this.handler ? this.handler.context : contextOf(this.outer);
+  }
+
+  get signal(): AbortSignal {
+    if (!this.#controller) {
+      this.#controller = new AbortController();
+      if (this.#abortReason !== undefined) this.#controller.abort(this.#abortReason);
+    }
+    return this.#controller.signal;
+  }
+
+  abort(reason: Error): void {
+    this.#abortReason = reason;
+    this.#controller?.abort(reason);
+  }
+
+  /** Whether the caller waits for a lease that its own chain holds: it would wait for itself. */
+  isHeldByChain(holder: string | undefined): boolean {
+    if (holder === undefined) return false;
+    for (let each = this.parent; each; each = each.parent) {
+      if (!each.ended && each.#tid === holder) return true;
+    }
+    return false;
+  }
+
+  /** How the run ended; only after it has. */
+  get result(): Result {
+    if (!this.outcome) throw new Error(`${this.task} has not ended yet`);
+    return (this.#result ??= toResult(this, this.outcome));
+  }
+
+  /** Marks the end, and lets go of the caller's data: whatever the body left behind keeps only the ids. */
+  end(outcome: Outcome): void {
+    this.outcome = outcome;
+    this.ended = true;
+    this.awaitsAnswer = false;
+    this.#durationMs = this.runtime.clock.now() - this.startedAt;
+    this.args = NO_ARGUMENTS;
+    this.instance = NO_INSTANCE;
+    this.outer = liveScope(this.outer);
+    this.handler?.onEnd(this);
+    this.onEnd?.();
+  }
+
+  get durationMs(): number {
+    return this.#durationMs;
+  }
+}
+
+function toResult(run: Run, outcome: Outcome): Result {
+  const { status } = outcome;
+  return Object.freeze({
+    status,
+    state: status === 'success' ? 'complete' : 'interrupted',
+    ok: status !== 'failed',
+    ko: status !== 'success',
+    value: status === 'success' ? outcome.value : undefined,
+    reason: status === 'success' ? undefined : outcome.reason,
+    metadata: Object.freeze(status === 'success' ? {} : { ...outcome.metadata }),
+    cause: status === 'failed' ? outcome.error : undefined,
+    task: run.task,
+    tid: run.tid,
+    cid: run.cid,
+    xid: run.xid,
+    retries: 0,
+    durationMs: run.durationMs,
+  } satisfies Result);
+}

@@ -1,0 +1,254 @@
+import { setMaxListeners } from 'node:events';
+import type { ExecutionContext } from '@nestjs/common';
+import type { Clock } from '../clock/clock.js';
+import { Deadline } from '../clock/deadline.js';
+import { ShuttingDownError } from '../errors/refusals.js';
+import { StoreError } from '../errors/store.error.js';
+import { outside } from '../process-wide.js';
+import { PendingCalls } from '../store/pending-calls.js';
+import type {
+  Awaitable,
+  EnterReply,
+  EnterStep,
+  LeaveReply,
+  LeaveStep,
+  Store,
+} from '../store/store.js';
+import type { Telemetry } from '../telemetry/telemetry.js';
+import type { Invoker } from './binding.js';
+import { perform } from './envelope.js';
+import { HandlerEnvelope } from './handler-envelope.js';
+import type { Plan } from './plan.js';
+import { Run } from './run.js';
+import { type Scope, scopes } from './scope.js';
+import { performStream } from './stream.js';
+import type { WrapperRecord } from './wrapper-record.js';
+
+/** What a class is to the runtime. */
+type Target = abstract new (...args: never[]) => object;
+
+/** Finds plans; made by the boot, which knows the application. */
+export interface Planner {
+  plan(target: Target, method: PropertyKey): Plan;
+  /** Called once per class, when Nest has made its first instance. */
+  adopt(target: Target): void;
+}
+
+export interface RuntimeOptions {
+  readonly store: Store;
+  readonly telemetry: Telemetry;
+  readonly clock: Clock;
+  readonly planner: Planner;
+  readonly storeTimeoutMs: number;
+  readonly shutdownTimeoutMs: number;
+  readonly correlationId?: ((context?: ExecutionContext) => string | undefined) | undefined;
+}
+
+/** A store settles by its deadline; this much later we stop believing it. */
+const GRACE_MS = 50;
+
+/** Runs the guarded methods of one application. */
+export class Runtime implements Invoker {
+  readonly store: Store;
+  readonly telemetry: Telemetry;
+  readonly clock: Clock;
+  readonly #options: RuntimeOptions;
+  readonly #running = new Set<Run>();
+  readonly #plans = new WeakMap<Target, Map<PropertyKey, Plan>>();
+  readonly #calls = new PendingCalls();
+  readonly #closing = new AbortController();
+  #drained: (() => void) | undefined;
+
+  constructor(options: RuntimeOptions) {
+    this.#options = options;
+    this.store = options.store;
+    this.telemetry = options.telemetry;
+    this.clock = options.clock;
+    setMaxListeners(0, this.#closing.signal);
+  }
+
+  /** Nest has made an instance of a decorated class. */
+  adopt(instance: object): void {
+    const target = instance.constructor as Target;
+    if (this.#plans.has(target)) return;
+    this.#options.planner.adopt(target);
+    this.#plans.set(target, new Map());
+  }
+
+  invoke(record: WrapperRecord, instance: object, args: unknown[]): unknown {
+    const { original } = record;
+    const plan = this.planOf(instance.constructor as Target, record.method);
+    const scope = scopes.getStore();
+    if (record.rank < plan.rank && passesThrough(scope, record, instance)) {
+      return original.apply(instance, args);
+    }
+    const handler =
+      scope?.kind === 'run' && scope.handler?.isFor(record, instance) ? scope.handler : undefined;
+    if (plan.stream) {
+      return performStream(
+        () =>
+          prepare(
+            handler ? handler.nextRun() : new Run(this, plan, scopes.getStore()),
+            instance,
+            args,
+          ),
+        () => original.apply(instance, args),
+      );
+    }
+    const run = prepare(handler ? handler.nextRun() : new Run(this, plan, scope), instance, args);
+    const body = (): unknown => original.apply(instance, args);
+    return run instanceof Promise
+      ? run.then((next) => scopes.run(next, perform, next, body))
+      : scopes.run(run, perform, run, body);
+  }
+
+  /** The plan of a method, compiled at first sight. */
+  planOf(target: Target, method: PropertyKey): Plan {
+    let plans = this.#plans.get(target);
+    if (!plans) this.#plans.set(target, (plans = new Map()));
+    let plan = plans.get(method);
+    if (!plan) plans.set(method, (plan = this.#options.planner.plan(target, method)));
+    return plan;
+  }
+
+  /** Opens the envelope of a guarded handler, for one request. */
+  openHandler(plan: Plan, context: ExecutionContext): HandlerEnvelope {
+    return new HandlerEnvelope(this, plan, context);
+  }
+
+  /** The external id of a chain that begins here. */
+  correlate(context: ExecutionContext | undefined): string | undefined {
+    return this.#options.correlationId?.(context);
+  }
+
+  /** Asks the store; settles soon after `storeTimeout`, whatever the store does. */
+  enterStore(steps: readonly EnterStep[]): Awaitable<EnterReply[]> {
+    const deadline = Deadline.after(this.#options.storeTimeoutMs);
+    const answer = this.store.enter(steps, deadline);
+    if (!(answer instanceof Promise)) return answer;
+    let gaveUp = false;
+    answer.then(
+      (replies) => gaveUp && this.#giveBackLate(steps, replies),
+      () => undefined,
+    );
+    return this.#calls.settleBy(deadline.at + GRACE_MS, answer, () => {
+      gaveUp = true;
+      return new StoreError('timeout', 'The store did not settle by its deadline.');
+    });
+  }
+
+  /** Gives back to the store; settles soon after `storeTimeout`. */
+  leaveStore(steps: readonly LeaveStep[]): Awaitable<LeaveReply[]> {
+    const answer = this.store.leave(steps);
+    if (!(answer instanceof Promise)) return answer;
+    const at = performance.now() + this.#options.storeTimeoutMs + GRACE_MS;
+    return this.#calls.settleBy(
+      at,
+      answer,
+      () => new StoreError('timeout', 'The store did not settle in time.'),
+    );
+  }
+
+  /** Sleeps between two tries for a lock. @throws ShuttingDownError when the application closes */
+  async pause(run: Run, ms: number): Promise<void> {
+    const { signal } = this.#closing;
+    try {
+      await this.clock.sleep(ms, signal);
+    } catch (error) {
+      throw signal.aborted ? new ShuttingDownError(run) : error;
+    }
+  }
+
+  /** Lets a run begin. @throws ShuttingDownError for a new chain once the application closes */
+  admit(run: Run): void {
+    if (this.#closing.signal.aborted && run.root) throw new ShuttingDownError(run);
+    this.#running.add(run);
+  }
+
+  dismiss(run: Run): void {
+    this.#running.delete(run);
+    if (this.#running.size === 0) this.#drained?.();
+  }
+
+  /**
+   * Waiters are rejected at once; running bodies get `shutdownTimeout` to end, then their signals
+   * abort and what they hold is given back.
+   */
+  async shutDown(): Promise<void> {
+    this.#closing.abort(new Error('The application is shutting down.'));
+    if (!(await this.#drain())) await this.#abandon();
+  }
+
+  /** @returns whether every run ended in time */
+  #drain(): Promise<boolean> {
+    if (this.#running.size === 0) return Promise.resolve(true);
+    return outside(
+      () =>
+        new Promise((resolve) => {
+          const timeout = setTimeout(() => resolve(false), this.#options.shutdownTimeoutMs);
+          this.#drained = () => {
+            clearTimeout(timeout);
+            resolve(true);
+          };
+        }),
+    );
+  }
+
+  async #abandon(): Promise<void> {
+    const holds: LeaveStep[] = [];
+    for (const run of this.#running) {
+      run.abort(new ShuttingDownError(run));
+      holds.push(...run.holds.splice(0));
+    }
+    this.#running.clear();
+    if (holds.length === 0) return;
+    try {
+      await this.leaveStore(holds);
+    } catch {
+      // The store keeps what it could not give back until its ttl; there is nobody left to tell.
+    }
+  }
+
+  /** A store that answered after all granted what nobody uses. */
+  #giveBackLate(steps: readonly EnterStep[], replies: readonly EnterReply[]): void {
+    if (replies.some((reply) => !reply.admitted)) return;
+    const leases = steps.filter((step) => step.kind === 'lease');
+    const leaves = leases.map(({ key, token, ttlMs }) => ({
+      kind: 'release' as const,
+      key,
+      token,
+      ttlMs,
+    }));
+    if (leaves.length === 0) return;
+    outside(() => Promise.resolve(this.store.leave(leaves)).catch(() => undefined));
+  }
+}
+
+/** Gives a run its call. */
+function prepare<R extends Awaitable<Run>>(run: R, instance: object, args: unknown[]): R;
+function prepare(run: Awaitable<Run>, instance: object, args: unknown[]): Awaitable<Run> {
+  if (run instanceof Promise) return run.then((opened) => prepare(opened, instance, args));
+  run.instance = instance;
+  run.args = args;
+  return run;
+}
+
+/**
+ * Whether a wrapper is reached from inside the open envelope of a more derived one around the same
+ * method of the same instance: by `super.method()`, or below a hoisted wrapper.
+ */
+function passesThrough(scope: Scope | undefined, record: WrapperRecord, instance: object): boolean {
+  let each = scope;
+  while (each && each.kind !== 'handler') {
+    if (
+      each.kind === 'run' &&
+      !each.ended &&
+      each.instance === instance &&
+      each.plan.method === record.method
+    ) {
+      return each.plan.rank > record.rank;
+    }
+    each = each.outer;
+  }
+  return false;
+}

@@ -1,0 +1,123 @@
+import { from, isObservable, Observable, type Subscriber, type Subscription } from 'rxjs';
+import { andThen } from '../awaitable.js';
+import { begin, conclude, outcomeOf } from './envelope.js';
+import { enterRings, type Refusal } from './entrance.js';
+import type { Outcome } from './result.js';
+import type { Run } from './run.js';
+import { scopes } from './scope.js';
+import type { Awaitable } from '../store/store.js';
+
+/**
+ * Guards a method that returns an Observable: each subscription is one invocation, and what it
+ * holds is held until the stream completes, fails or is unsubscribed. A skip emits one `undefined`
+ * and completes, because Nest cannot answer with an empty stream.
+ *
+ * @param open makes the run of a subscription
+ * @param body calls the bare method
+ */
+export function performStream(
+  open: () => Awaitable<Run>,
+  body: (run: Run) => unknown,
+): Observable<unknown> {
+  return new Observable((subscriber) => {
+    const stream = new GuardedStream(subscriber);
+    const opened = open();
+    if (opened instanceof Promise) {
+      opened.then(
+        (run) => stream.start(run, body),
+        (error) => subscriber.error(error),
+      );
+    } else {
+      stream.start(opened, body);
+    }
+    return () => stream.stop();
+  });
+}
+
+class GuardedStream {
+  #run: Run | undefined;
+  #inner: Subscription | undefined;
+  #lastValue: unknown;
+  #ending = false;
+
+  constructor(private readonly subscriber: Subscriber<unknown>) {}
+
+  start(run: Run, body: (run: Run) => unknown): void {
+    if (this.subscriber.closed) return;
+    this.#run = run;
+    scopes.run(run, () => {
+      try {
+        begin(run);
+        const entered = enterRings(run);
+        if (entered instanceof Promise) {
+          entered.then(
+            (refusal) => this.#go(run, refusal, body),
+            (error) => this.#fail(run, error),
+          );
+        } else {
+          this.#go(run, entered, body);
+        }
+      } catch (error) {
+        this.#fail(run, error);
+      }
+    });
+  }
+
+  /** The subscriber left: everything held is given back, in the background. */
+  stop(): void {
+    this.#inner?.unsubscribe();
+    const run = this.#run;
+    if (run && this.#inner) this.#end(run, this.#success(), () => undefined);
+  }
+
+  #go(run: Run, refusal: Refusal | undefined, body: (run: Run) => unknown): void {
+    if (this.subscriber.closed) return this.#end(run, this.#success(), () => undefined);
+    if (refusal) return this.#refuse(run, refusal);
+    try {
+      const returned = body(run);
+      const source = isObservable(returned) ? returned : from(Promise.resolve(returned));
+      this.#inner = source.subscribe({
+        next: (value) => {
+          this.#lastValue = value;
+          this.subscriber.next(value);
+        },
+        error: (error: unknown) => this.#fail(run, error),
+        complete: () => this.#end(run, this.#success(), () => this.subscriber.complete()),
+      });
+    } catch (error) {
+      this.#fail(run, error);
+    }
+  }
+
+  #refuse(run: Run, { metadata, skip, error }: Refusal): void {
+    if (skip) {
+      this.#end(run, { status: 'skipped', reason: metadata.code, metadata }, () => this.#skip());
+      return;
+    }
+    const thrown = error();
+    const outcome: Outcome = { status: 'failed', error: thrown, reason: thrown.message, metadata };
+    this.#end(run, outcome, () => this.subscriber.error(thrown));
+  }
+
+  #fail(run: Run, error: unknown): void {
+    const outcome = outcomeOf(error);
+    this.#end(run, outcome, () =>
+      outcome.status === 'skipped' ? this.#skip() : this.subscriber.error(error),
+    );
+  }
+
+  #skip(): void {
+    this.subscriber.next(undefined);
+    this.subscriber.complete();
+  }
+
+  #success(): Outcome {
+    return { status: 'success', value: this.#lastValue };
+  }
+
+  #end(run: Run, outcome: Outcome, tell: () => void): void {
+    if (this.#ending) return;
+    this.#ending = true;
+    void andThen(conclude(run, outcome), tell);
+  }
+}

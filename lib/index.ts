@@ -1,0 +1,106 @@
+export { CmdxModule } from './cmdx.module.js';
+export type { CmdxOptionsFactory } from './cmdx.module-definition.js';
+export type { CmdxModuleOptions } from './cmdx.options.js';
+
+export { LockWith } from './decorators/lock-with.js';
+export { RateLimit } from './decorators/rate-limit.js';
+export { RegisterLimiter } from './decorators/register-limiter.js';
+export { Named } from './decorators/named.js';
+export { OnTelemetry } from './decorators/on-telemetry.js';
+export type { PolicyDecorator } from './decorators/guarded-method.js';
+export { describePolicies } from './boot/describe-policies.js';
+export type { MethodDescription, PolicyDescription } from './plan/description.js';
+
+export { arg, input } from './keys/input.js';
+export { clientIp, fromRequest, header } from './keys/request.js';
+export { segment } from './keys/segment.js';
+export { perTask } from './keys/key-resolver.js';
+export type { KeyFunction, KeyResolver, KeyValue } from './keys/key-resolver.js';
+export { StoreKey } from './keys/store-key.js';
+
+export { Cmdx } from './envelope/cmdx.js';
+export { currentInvocation } from './envelope/current.js';
+export { fail, skip } from './envelope/signals.js';
+export { resultOf } from './envelope/result.js';
+export type { Result } from './envelope/result.js';
+export { withoutPolicies } from './envelope/binding.js';
+export type { HeldLock, Invocation } from './invocation.js';
+
+export type {
+  Gate,
+  GateObject,
+  LockOptions,
+  PolicyDefaults,
+  RateLimitOptions,
+} from './policies/options.js';
+export type { Admission, Limiter, Quota } from './policies/limiters/limiter.js';
+
+export { Store } from './store/store.js';
+export type {
+  Awaitable,
+  EnterReply,
+  EnterStep,
+  FixedWindowReply,
+  FixedWindowStep,
+  KeyReport,
+  LeakyBucketReply,
+  LeakyBucketStep,
+  LeaseReply,
+  LeaseStep,
+  LeaveReply,
+  LeaveStep,
+  ReleaseReply,
+  ReleaseStep,
+} from './store/store.js';
+export { MemoryStore } from './store/memory/memory.store.js';
+export type { MemoryStoreOptions } from './store/memory/memory.store.js';
+
+export { Telemetry } from './telemetry/telemetry.js';
+export type { TelemetryListener } from './telemetry/telemetry.js';
+export { LoggerTelemetry } from './telemetry/logger.telemetry.js';
+export type { LoggerTelemetryOptions } from './telemetry/logger.telemetry.js';
+export type {
+  TelemetryEvent,
+  TelemetryEventName,
+  TelemetryPayloads,
+  TelemetrySubscriber,
+} from './telemetry/events.js';
+
+export {
+  InvalidKeyError,
+  isRefusalError,
+  isTaskFailedError,
+  KeyMissingError,
+  LockBusyError,
+  RateLimitedError,
+  RefusalError,
+  ShuttingDownError,
+  StoreUnavailableError,
+  TaskFailedError,
+} from './errors/refusals.js';
+export type {
+  BusyMetadata,
+  KeyInvalidMetadata,
+  KeyMissingMetadata,
+  PolicyName,
+  PublicRefusalBody,
+  RateLimitedMetadata,
+  RefusalCode,
+  RefusalMetadata,
+  ShuttingDownMetadata,
+  StoreUnavailableMetadata,
+} from './errors/refusals.js';
+export {
+  DefinitionError,
+  isDefinitionError,
+  isNotManagedError,
+  LimiterError,
+  NotManagedError,
+} from './errors/definition.error.js';
+export { isStoreError, StoreError } from './errors/store.error.js';
+export type { StoreErrorReason } from './errors/store.error.js';
+
+export { SystemClock } from './clock/clock.js';
+export type { Clock } from './clock/clock.js';
+export { Deadline } from './clock/deadline.js';
+export type { Duration } from './clock/duration.js';

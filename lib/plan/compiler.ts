@@ -1,0 +1,115 @@
+import type { Plan, PlannedRing } from '../envelope/plan.js';
+import { DefinitionError } from '../errors/definition.error.js';
+import type { PolicyName } from '../errors/refusals.js';
+import { compileKey, type ResolverLookup } from '../keys/compiled-key.js';
+import { StoreKey } from '../keys/store-key.js';
+import { DECORATOR_NAMES } from '../policies/option-rules.js';
+import type { CommonOptions, PolicyDefaults } from '../policies/options.js';
+import type { Policy } from '../policies/policy.js';
+import type { MethodDeclaration } from './declaration.js';
+import { compileGates } from './gates.js';
+import { mergeRecords, type Merged } from './inheritance.js';
+import {
+  effectiveLockOptions,
+  effectiveRateLimitOptions,
+  lockPolicy,
+  type NamedLimiters,
+  rateLimitPolicy,
+  suspiciousDurations,
+} from './settings.js';
+
+/** What an application adds to what is written on its classes. */
+export interface PlanContext {
+  readonly defaults: PolicyDefaults;
+  readonly limiters: NamedLimiters;
+  readonly lookup: ResolverLookup;
+}
+
+/** A ring together with what it was made of. */
+export interface CompiledRing extends PlannedRing {
+  readonly options: Readonly<CommonOptions & Record<string, unknown>>;
+}
+
+export interface CompiledPlan extends Plan {
+  readonly rings: readonly CompiledRing[];
+  /** What the author should be told at boot. */
+  readonly warnings: readonly string[];
+}
+
+/** The fixed order of the rings, whatever the order of the decorators. */
+const RING_ORDER: readonly PolicyName[] = ['rateLimit', 'lock'];
+
+/**
+ * Decides what happens around a method, once.
+ *
+ * @throws DefinitionError for everything that could not work when the method is called
+ */
+export function compilePlan(declaration: MethodDeclaration, context: PlanContext): CompiledPlan {
+  const rings: CompiledRing[] = [];
+  const warnings: string[] = [];
+  let stream = declaration.returnsObservable;
+  for (const policy of RING_ORDER) {
+    const merged = mergeRecords(declaration.records[policy] ?? []);
+    if (!merged) continue;
+    const site = `${declaration.task}: ${DECORATOR_NAMES[policy]}`;
+    rings.push(compileRing(policy, merged, declaration, context, site));
+    warnings.push(...suspiciousDurations(merged.options, site));
+    stream = merged.options.stream ?? stream;
+  }
+  assertAnswers(declaration, rings);
+  return Object.freeze({
+    task: declaration.task,
+    method: declaration.method,
+    rank: declaration.rank,
+    rings: Object.freeze(rings),
+    stream,
+    warnings,
+  });
+}
+
+function compileRing(
+  name: PolicyName,
+  merged: Merged,
+  declaration: MethodDeclaration,
+  context: PlanContext,
+  site: string,
+): CompiledRing {
+  const { policy, options } = makePolicy(name, merged, declaration, context, site);
+  const gates = compileGates(options, declaration, site);
+  const key = compileKey(merged.key, declaration.shape, context.lookup);
+  return Object.freeze({
+    policy,
+    gates,
+    key,
+    keyBase: StoreKey.compose(options.namespace, options.name ?? declaration.task),
+    onBlank: options.onBlank,
+    async: key?.async === true || gates.some((gate) => gate.async),
+    options: Object.freeze(options),
+  });
+}
+
+function makePolicy(
+  name: PolicyName,
+  merged: Merged,
+  declaration: MethodDeclaration,
+  context: PlanContext,
+  site: string,
+) {
+  if (name === 'lock') {
+    const options = effectiveLockOptions(merged.options, context.defaults);
+    return { policy: lockPolicy(options, site) as Policy, options };
+  }
+  const options = effectiveRateLimitOptions(merged.options, context.defaults);
+  const named = [declaration.limiters, context.limiters];
+  return { policy: rateLimitPolicy(options, named, site), options };
+}
+
+/** Nest sends nothing for a handler that answers by itself, so a skipped one would never be answered. */
+function assertAnswers(declaration: MethodDeclaration, rings: readonly PlannedRing[]): void {
+  if (!declaration.answersByItself) return;
+  const skipping = rings.find((ring) => ring.policy.onRefusal === 'skip');
+  if (!skipping) return;
+  throw new DefinitionError(
+    `${declaration.task}: ${DECORATOR_NAMES[skipping.policy.policy]}: expected a handler that Nest answers, because a refusal skips the body; got @Res() or @Next() without { passthrough: true }`,
+  );
+}

@@ -1,0 +1,48 @@
+import { DefinitionError, show } from '../errors/definition.error.js';
+import { DECORATOR_NAMES } from '../policies/option-rules.js';
+import type { CompiledPlan, CompiledRing } from './compiler.js';
+
+interface Known {
+  readonly target: object;
+  readonly task: string;
+  readonly ring: CompiledRing;
+}
+
+/** The options in which the methods that share a rate limit by name must agree. */
+const SHARED = ['max', 'per', 'limiter'] as const;
+
+/** Compares the plans of one application with each other. */
+export class PlanConsistency {
+  readonly #byKey = new Map<string, Known>();
+
+  /**
+   * @throws DefinitionError when two classes of one name would meet in a key, or methods that share
+   *   a limit by `name` disagree about it
+   */
+  add(target: object, plan: CompiledPlan): void {
+    for (const ring of plan.rings) {
+      const identity = `${ring.policy.policy} ${ring.keyBase}`;
+      const known = this.#byKey.get(identity);
+      if (!known) this.#byKey.set(identity, { target, task: plan.task, ring });
+      else if (ring.options.name === undefined) assertSameClass(known, target, plan.task, ring);
+      else if (ring.policy.policy === 'rateLimit') assertAgreement(known, plan.task, ring);
+    }
+  }
+}
+
+function assertSameClass(known: Known, target: object, task: string, ring: CompiledRing): void {
+  if (known.target === target) return;
+  throw new DefinitionError(
+    `${task}: ${DECORATOR_NAMES[ring.policy.policy]}: expected one class of that name, got two, whose keys would meet (${ring.keyBase}); rename one, or give them a "name" or "namespace"`,
+  );
+}
+
+function assertAgreement(known: Known, task: string, ring: CompiledRing): void {
+  for (const option of SHARED) {
+    const [theirs, ours] = [known.ring.options[option], ring.options[option]];
+    if (theirs === ours) continue;
+    throw new DefinitionError(
+      `${task}: @RateLimit option "${option}": expected ${show(theirs)} as on ${known.task}, which shares the name "${ring.options.name}"; got ${show(ours)}`,
+    );
+  }
+}

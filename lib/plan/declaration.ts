@@ -1,0 +1,36 @@
+import type { PolicyName } from '../errors/refusals.js';
+import type { KeySpec, MethodShape } from '../keys/key-resolver.js';
+import type { Limiter } from '../policies/limiters/limiter.js';
+import type { LockOptions, RateLimitOptions } from '../policies/options.js';
+
+/** Options as written, whichever policy's. */
+export type WrittenOptions = Readonly<LockOptions & RateLimitOptions>;
+
+/** One decorator as it was written. */
+export type PolicyRecord =
+  /** `@Policy(false)` */
+  | { readonly form: 'off' }
+  /** `@Policy()` */
+  | { readonly form: 'inherit' }
+  /** `@Policy(key)`, `@Policy(options)`, `@Policy(key, options)` */
+  | { readonly form: 'set'; readonly key?: KeySpec; readonly options: WrittenOptions };
+
+/** All that was written about one method of one class, its bases included: what a plan is made of. */
+export interface MethodDeclaration {
+  readonly className: string;
+  readonly method: PropertyKey;
+  /** `ClassName.methodName`. */
+  readonly task: string;
+  /** The outermost wrapper's rank. */
+  readonly rank: number;
+  readonly shape: MethodShape;
+  /** The decorators of each policy that apply to the method, in the order in which they are merged. */
+  readonly records: { readonly [P in PolicyName]?: readonly PolicyRecord[] };
+  /** The limiters registered on the class. */
+  readonly limiters: ReadonlyMap<string, Limiter>;
+  readonly returnsObservable: boolean;
+  /** Whether it is a handler with `@Res()` or `@Next()` that Nest sends no answer for. */
+  readonly answersByItself: boolean;
+  /** Whether instances have a method of that name. */
+  hasMethod(name: string): boolean;
+}

@@ -1,0 +1,51 @@
+import type { PolicyName } from '../errors/refusals.js';
+import type { CompiledPlan } from './compiler.js';
+
+/** A policy as it is in effect on a method. Frozen. */
+export interface PolicyDescription {
+  readonly policy: PolicyName;
+  /** How the key was written; `'perTask'` for one bucket per task. */
+  readonly key: string;
+  /** What the store key begins with. */
+  readonly keyBase: string;
+  /** The options in effect: written, inherited, module defaults, our defaults. */
+  readonly options: Readonly<Record<string, unknown>>;
+}
+
+/** What guards a method. Frozen. */
+export interface MethodDescription {
+  /** `ClassName.methodName`. */
+  readonly task: string;
+  /** In the order of the envelope. */
+  readonly policies: readonly PolicyDescription[];
+  /** Which policies share a trip to the store. A limiter function and an asynchronous key stand alone. */
+  readonly batches: readonly (readonly PolicyName[])[];
+}
+
+export function describePlan(plan: CompiledPlan): MethodDescription {
+  return Object.freeze({
+    task: plan.task,
+    policies: Object.freeze(
+      plan.rings.map((ring) =>
+        Object.freeze({
+          policy: ring.policy.policy,
+          key: ring.key?.text ?? 'perTask',
+          keyBase: ring.keyBase,
+          options: ring.options,
+        }),
+      ),
+    ),
+    batches: Object.freeze(batchesOf(plan).map((batch) => Object.freeze(batch))),
+  });
+}
+
+function batchesOf(plan: CompiledPlan): PolicyName[][] {
+  const batches: PolicyName[][] = [];
+  let open: PolicyName[] | undefined;
+  for (const { policy, async } of plan.rings) {
+    if (!open || async || policy.own) batches.push((open = []));
+    open.push(policy.policy);
+    if (policy.own) open = undefined;
+  }
+  return batches;
+}

@@ -1,0 +1,28 @@
+import type { KeySpec } from '../keys/key-resolver.js';
+import type { PolicyRecord, WrittenOptions } from './declaration.js';
+
+/** What a policy comes to on one method. */
+export interface Merged {
+  readonly key: KeySpec | undefined;
+  readonly options: WrittenOptions;
+}
+
+/**
+ * Merges the decorators of one policy, from the base class to the leaf: a new key replaces, options
+ * merge one by one, `false` turns off, a later key or option turns on again, `()` changes nothing.
+ *
+ * @returns `undefined` when the policy is off
+ */
+export function mergeRecords(records: readonly PolicyRecord[]): Merged | undefined {
+  let on = records.length > 0;
+  let key: KeySpec | undefined;
+  let options: WrittenOptions = {};
+  for (const record of records) {
+    if (record.form === 'off') on = false;
+    if (record.form !== 'set') continue;
+    on = true;
+    key = record.key ?? key;
+    options = { ...options, ...record.options };
+  }
+  return on ? { key, options } : undefined;
+}

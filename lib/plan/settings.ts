@@ -1,0 +1,136 @@
+import { looksLikeMilliseconds, toMilliseconds } from '../clock/duration.js';
+import { DefinitionError, show } from '../errors/definition.error.js';
+import { BUILT_IN_LIMITERS, isBuiltInLimiter, type Limiter } from '../policies/limiters/limiter.js';
+import { LockPolicy } from '../policies/lock.js';
+import type { LockOptions, PolicyDefaults, RateLimitOptions } from '../policies/options.js';
+import type { Policy } from '../policies/policy.js';
+import {
+  CustomRateLimitPolicy,
+  RateLimitPolicy,
+  type RateLimitSettings,
+} from '../policies/rate-limit.js';
+
+/** What an option is where nobody says otherwise. */
+export const LOCK_DEFAULTS = {
+  ttl: 300,
+  wait: 0,
+  namespace: 'cmdx:lock',
+  onBusy: 'fail',
+  onBlank: 'bypass',
+  onStoreError: 'fail',
+} as const satisfies LockOptions;
+
+export const RATE_LIMIT_DEFAULTS = {
+  limiter: 'fixed_window',
+  cost: 1,
+  namespace: 'cmdx:rl',
+  onLimit: 'fail',
+  onBlank: 'bypass',
+  onStoreError: 'fail',
+} as const satisfies RateLimitOptions;
+
+export type EffectiveLockOptions = LockOptions &
+  Required<Pick<LockOptions, keyof typeof LOCK_DEFAULTS>>;
+export type EffectiveRateLimitOptions = RateLimitOptions &
+  Required<Pick<RateLimitOptions, keyof typeof RATE_LIMIT_DEFAULTS>>;
+
+/** Written options over the module's defaults over ours. */
+export function effectiveLockOptions(
+  written: LockOptions,
+  defaults: PolicyDefaults,
+): EffectiveLockOptions {
+  return { ...LOCK_DEFAULTS, ...defined(defaults.lock), ...written };
+}
+
+export function effectiveRateLimitOptions(
+  written: RateLimitOptions,
+  defaults: PolicyDefaults,
+): EffectiveRateLimitOptions {
+  return { ...RATE_LIMIT_DEFAULTS, ...defined(defaults.rateLimit), ...written };
+}
+
+export function lockPolicy(options: EffectiveLockOptions, site: string): LockPolicy {
+  const { wait } = options;
+  return new LockPolicy({
+    ttlMs: toMilliseconds(options.ttl, `${site} option "ttl"`),
+    waitMs:
+      wait === null || wait === false ? 0 : toMilliseconds(wait, `${site} option "wait"`, true),
+    onBusy: options.onBusy,
+    onStoreError: options.onStoreError,
+  });
+}
+
+/** The limiters that a name may mean. */
+export interface NamedLimiters {
+  get(name: string): Limiter | undefined;
+  keys(): Iterable<string>;
+}
+
+/**
+ * @param named the limiters that a name may mean, the class's before the module's
+ * @throws DefinitionError when `max` or `per` is missing, the limiter unknown, or a start can never fit
+ */
+export function rateLimitPolicy(
+  options: EffectiveRateLimitOptions,
+  named: readonly NamedLimiters[],
+  site: string,
+): Policy {
+  const settings = rateLimitSettings(options, site);
+  const { limiter } = options;
+  const frozen = Object.freeze({ ...options });
+  if (typeof limiter === 'function') {
+    return new CustomRateLimitPolicy(limiter.name || 'custom', limiter, settings, frozen);
+  }
+  const custom = named.map((each) => each.get(limiter)).find((each) => each !== undefined);
+  if (custom) return new CustomRateLimitPolicy(limiter, custom, settings, frozen);
+  if (!isBuiltInLimiter(limiter)) {
+    const known = [...BUILT_IN_LIMITERS, ...named.flatMap((each) => [...each.keys()])].join(', ');
+    throw new DefinitionError(
+      `${site} option "limiter": expected a registered limiter (${known}), got ${show(limiter)}`,
+    );
+  }
+  if (limiter === 'leaky_bucket') assertFits(settings, site);
+  return new RateLimitPolicy(limiter, settings);
+}
+
+function rateLimitSettings(options: EffectiveRateLimitOptions, site: string): RateLimitSettings {
+  for (const name of ['max', 'per'] as const) {
+    if (options[name] === undefined) {
+      throw new DefinitionError(`${site}: expected the option "${name}", got none`);
+    }
+  }
+  return {
+    max: options.max as number,
+    perMs: toMilliseconds(options.per, `${site} option "per"`),
+    cost: options.cost,
+    onLimit: options.onLimit,
+    onStoreError: options.onStoreError,
+  };
+}
+
+function assertFits({ max, perMs, cost }: RateLimitSettings, site: string): void {
+  if (max > 0 && cost > max) {
+    throw new DefinitionError(`${site} option "cost": expected at most max (${max}), got ${cost}`);
+  }
+  if (max * perMs * 1_000 > Number.MAX_SAFE_INTEGER) {
+    throw new DefinitionError(
+      `${site}: expected max x per below ${Math.floor(Number.MAX_SAFE_INTEGER / 1e6)} seconds, got ${max} x ${perMs / 1_000}`,
+    );
+  }
+}
+
+/** Options that look like milliseconds written where seconds are read. */
+export function suspiciousDurations(options: object, site: string): readonly string[] {
+  return (['ttl', 'per', 'wait'] as const).flatMap((name) => {
+    const value = (options as Record<string, unknown>)[name];
+    return looksLikeMilliseconds(value)
+      ? [`${site} option "${name}": ${value} seconds; did you mean '${value / 1_000}s'?`]
+      : [];
+  });
+}
+
+function defined<T extends object>(options: T | undefined): Partial<T> {
+  return Object.fromEntries(
+    Object.entries(options ?? {}).filter(([, value]) => value !== undefined),
+  ) as Partial<T>;
+}

@@ -1,0 +1,121 @@
+import { toMilliseconds } from '../clock/duration.js';
+import { DefinitionError, show } from '../errors/definition.error.js';
+import type { PolicyName } from '../errors/refusals.js';
+
+/** Checks one option as it was written. `where` names class, method, decorator and option. */
+type OptionRule = (value: unknown, where: string) => void;
+
+/** How each policy's decorator is written. */
+export const DECORATOR_NAMES: Readonly<Record<PolicyName, string>> = {
+  lock: '@LockWith',
+  rateLimit: '@RateLimit',
+};
+
+const COMMON_RULES = {
+  if: gate,
+  unless: gate,
+  namespace: text,
+  name: sharedName,
+  onBlank: oneOf('bypass', 'fail'),
+  onStoreError: oneOf('fail', 'run'),
+  stream: flag,
+};
+
+const RULES: Readonly<Record<PolicyName, Readonly<Record<string, OptionRule>>>> = {
+  lock: {
+    ...COMMON_RULES,
+    ttl: toMilliseconds,
+    wait: (value, where) => {
+      if (value !== null && value !== false) toMilliseconds(value, where, true);
+    },
+    onBusy: oneOf('fail', 'skip'),
+  },
+  rateLimit: {
+    ...COMMON_RULES,
+    max: wholeNumber,
+    per: toMilliseconds,
+    limiter: limiter,
+    cost: positiveNumber,
+    onLimit: oneOf('fail', 'skip'),
+  },
+};
+
+/**
+ * Checks options where they are written: every name known, every value of its kind.
+ *
+ * @param site who wrote them, for example `Accounts.reconcile: @LockWith`
+ * @throws DefinitionError "expected X, got Y"
+ */
+export function checkOptions(policy: PolicyName, options: object, site: string): void {
+  const rules = RULES[policy];
+  for (const [name, value] of Object.entries(options)) {
+    const rule = Object.hasOwn(rules, name) ? rules[name] : undefined;
+    if (!rule) {
+      throw new DefinitionError(
+        `${site}: unknown option "${name}"; expected one of ${Object.keys(rules).join(', ')}`,
+      );
+    }
+    if (value !== undefined) rule(value, `${site} option "${name}"`);
+  }
+}
+
+function expected(where: string, what: string, value: unknown): DefinitionError {
+  return new DefinitionError(`${where}: expected ${what}, got ${show(value)}`);
+}
+
+function oneOf(...allowed: readonly string[]): OptionRule {
+  return (value, where) => {
+    if (!allowed.includes(value as string)) {
+      throw expected(where, allowed.map((each) => `'${each}'`).join(' or '), value);
+    }
+  };
+}
+
+function gate(value: unknown, where: string): void {
+  const sound =
+    typeof value === 'boolean' ||
+    typeof value === 'function' ||
+    (typeof value === 'string' && value !== '') ||
+    (typeof value === 'object' &&
+      value !== null &&
+      typeof (value as { call?: unknown }).call === 'function');
+  if (!sound) {
+    throw expected(
+      where,
+      'a boolean, the name of a method, a function or an object with call()',
+      value,
+    );
+  }
+}
+
+function text(value: unknown, where: string): void {
+  if (typeof value !== 'string' || value === '') throw expected(where, 'a non-empty string', value);
+}
+
+function sharedName(value: unknown, where: string): void {
+  if (typeof value !== 'string' || value === '' || value.includes(':')) {
+    throw expected(where, 'a non-empty string without a ":"', value);
+  }
+}
+
+function flag(value: unknown, where: string): void {
+  if (typeof value !== 'boolean') throw expected(where, 'true or false', value);
+}
+
+function wholeNumber(value: unknown, where: string): void {
+  if (!Number.isSafeInteger(value) || (value as number) < 0) {
+    throw expected(where, 'a whole number from 0', value);
+  }
+}
+
+function positiveNumber(value: unknown, where: string): void {
+  if (typeof value !== 'number' || !Number.isFinite(value) || value <= 0) {
+    throw expected(where, 'a number above 0', value);
+  }
+}
+
+function limiter(value: unknown, where: string): void {
+  if (typeof value !== 'function' && (typeof value !== 'string' || value === '')) {
+    throw expected(where, 'the name of a limiter or a function', value);
+  }
+}

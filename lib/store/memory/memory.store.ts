@@ -1,0 +1,304 @@
+import { type Clock, every } from '../../clock/clock.js';
+import { type Duration, toMilliseconds } from '../../clock/duration.js';
+import { DefinitionError, show } from '../../errors/definition.error.js';
+import { StoreError } from '../../errors/store.error.js';
+import { outside } from '../../process-wide.js';
+import {
+  type EnterReply,
+  type EnterStep,
+  type FixedWindowReply,
+  type FixedWindowStep,
+  type LeakyBucketReply,
+  type LeakyBucketStep,
+  type LeaseReply,
+  type LeaseStep,
+  type LeaveReply,
+  type LeaveStep,
+  Store,
+} from '../store.js';
+import { type Entry, MemoryRecords } from './memory-records.js';
+
+export interface MemoryStoreOptions {
+  /** Most keys held at once. Default 100,000. */
+  readonly maxKeys?: number;
+  /** Most bytes held at once, keys and values estimated. Default 64 MiB. */
+  readonly maxBytes?: number;
+}
+
+const SWEEP_EVERY_MS = 5_000;
+
+/**
+ * Keeps the state of one process: every step is plain synchronous code of constant cost, with no
+ * timer per key. It coordinates nothing between processes.
+ *
+ * When it is full, expired keys go first, then the least-filled rate counters; a lease never does.
+ */
+export class MemoryStore extends Store {
+  readonly #records: MemoryRecords;
+  #stopSweeper: (() => void) | undefined;
+  #closed = false;
+
+  /** @throws DefinitionError when a bound is not a positive whole number */
+  constructor(options: MemoryStoreOptions = {}) {
+    super();
+    this.#records = new MemoryRecords(
+      bound('maxKeys', options.maxKeys ?? 100_000),
+      bound('maxBytes', options.maxBytes ?? 64 * 1024 * 1024),
+    );
+  }
+
+  /** Keys held now, expired ones that were not swept yet included. */
+  get size(): number {
+    return this.#records.size;
+  }
+
+  override useClock(clock: Clock): void {
+    super.useClock(clock);
+    this.#restartSweeper();
+  }
+
+  enter(steps: readonly EnterStep[]): EnterReply[] {
+    this.#assertOpen();
+    const replies: EnterReply[] = [];
+    for (const step of steps) {
+      const reply = this.#take(step, steps, replies.length);
+      replies.push(reply);
+      if (!reply.admitted) {
+        this.#giveBack(steps, replies.length - 1);
+        break;
+      }
+    }
+    return replies;
+  }
+
+  leave(steps: readonly LeaveStep[]): LeaveReply[] {
+    return steps.map((step) => ({
+      kind: 'release',
+      released: this.#release(step.key, step.token),
+    }));
+  }
+
+  async get(key: string): Promise<string | undefined> {
+    return this.#records.find(key, this.#nowMs())?.text();
+  }
+
+  async set(
+    key: string,
+    value: string,
+    options: { readonly ttl: Duration; readonly ifAbsent?: boolean },
+  ): Promise<boolean> {
+    this.#assertOpen();
+    const now = this.#nowMs();
+    const expiresAt = now + toMilliseconds(options.ttl, 'Store.set option "ttl"');
+    if (options.ifAbsent && this.#records.find(key, now)) return false;
+    this.#records.put(key, new Text(value, expiresAt), now);
+    this.#wakeSweeper();
+    return true;
+  }
+
+  async incr(
+    key: string,
+    options: { readonly by?: number; readonly ttl: Duration },
+  ): Promise<number> {
+    this.#assertOpen();
+    const by = options.by ?? 1;
+    if (!Number.isSafeInteger(by)) {
+      throw new DefinitionError(`Store.incr option "by": expected a whole number, got ${show(by)}`);
+    }
+    const ttlMs = toMilliseconds(options.ttl, 'Store.incr option "ttl"');
+    const now = this.#nowMs();
+    const found = this.#records.find(key, now);
+    const sum = (found ? integerIn(found.text(), key) : 0) + by;
+    const entry = new Window(sum, sum, found?.expiresAt ?? now + ttlMs);
+    this.#records.put(key, entry, now);
+    this.#wakeSweeper();
+    return sum;
+  }
+
+  async delete(key: string, options: { readonly ifEquals?: string } = {}): Promise<boolean> {
+    const found = this.#records.find(key, this.#nowMs());
+    if (!found) return false;
+    if (options.ifEquals !== undefined && found.text() !== options.ifEquals) return false;
+    return this.#records.drop(key);
+  }
+
+  async remainingTtl(key: string): Promise<number | undefined> {
+    const now = this.#nowMs();
+    const found = this.#records.find(key, now);
+    return found && (found.expiresAt - now) / 1_000;
+  }
+
+  override async close(): Promise<void> {
+    this.#closed = true;
+    this.#stopSweeper?.();
+    this.#stopSweeper = undefined;
+  }
+
+  #take(step: EnterStep, steps: readonly EnterStep[], position: number): EnterReply {
+    try {
+      switch (step.kind) {
+        case 'fixed_window':
+          return this.#count(step);
+        case 'leaky_bucket':
+          return this.#pour(step);
+        case 'lease':
+          return this.#lease(step);
+      }
+    } catch (error) {
+      this.#giveBack(steps, position);
+      throw error;
+    }
+  }
+
+  #count(step: FixedWindowStep): FixedWindowReply {
+    const now = this.#nowMs();
+    let window = this.#records.find(step.key, now);
+    if (window instanceof Window && window.value > 0) {
+      window.value += 1;
+      window.fill = window.value / step.max;
+    } else {
+      window = new Window(1, 1 / step.max, now + step.windowMs);
+      this.#records.put(step.key, window, now);
+      this.#wakeSweeper();
+    }
+    const count = (window as Window).value;
+    return {
+      kind: 'fixed_window',
+      admitted: count <= step.max,
+      count,
+      remainingMs: window.expiresAt - now,
+    };
+  }
+
+  #pour(step: LeakyBucketStep): LeakyBucketReply {
+    const nowUs = Math.floor(this.clock.now() * 1_000);
+    const nowMs = Math.floor(nowUs / 1_000);
+    const found = this.#records.find(step.key, nowMs);
+    const bucket = found instanceof Bucket ? found : undefined;
+    const drained = bucket ? Math.max(0, bucket.levelUs - Math.max(0, nowUs - bucket.lastAtUs)) : 0;
+    const levelUs = drained + step.costUs;
+    if (levelUs > step.capacityUs) {
+      const retryMs = Math.ceil((levelUs - step.capacityUs) / 1_000);
+      return { kind: 'leaky_bucket', admitted: false, levelUs, retryMs };
+    }
+    const next = new Bucket(levelUs, nowUs, levelUs / step.capacityUs);
+    this.#records.put(step.key, next, nowMs);
+    this.#wakeSweeper();
+    return { kind: 'leaky_bucket', admitted: true, levelUs, retryMs: 0 };
+  }
+
+  #lease(step: LeaseStep): LeaseReply {
+    const now = this.#nowMs();
+    const found = this.#records.find(step.key, now);
+    const holder = found?.text();
+    if (found && holder !== undefined && holder !== step.token) {
+      return { kind: 'lease', admitted: false, holder, remainingMs: found.expiresAt - now };
+    }
+    this.#records.put(step.key, new Text(step.token, now + step.ttlMs), now);
+    this.#wakeSweeper();
+    return { kind: 'lease', admitted: true };
+  }
+
+  #giveBack(steps: readonly EnterStep[], taken: number): void {
+    for (const step of steps.slice(0, taken)) {
+      if (step.kind === 'lease') this.#release(step.key, step.token);
+    }
+  }
+
+  #release(key: string, token: string): boolean {
+    const found = this.#records.find(key, this.#nowMs());
+    return found?.text() === token && this.#records.drop(key);
+  }
+
+  /** Whole milliseconds, as a Redis server counts them. */
+  #nowMs(): number {
+    return Math.floor(this.clock.now());
+  }
+
+  #assertOpen(): void {
+    if (this.#closed) throw new StoreError('closed', 'The memory store is closed.');
+  }
+
+  #wakeSweeper(): void {
+    this.#stopSweeper ??= outside(() => every(this.clock, SWEEP_EVERY_MS, this.#sweep));
+  }
+
+  readonly #sweep = (): void => {
+    this.#records.sweep(this.#nowMs());
+    if (this.#records.size === 0) this.#pauseSweeper();
+  };
+
+  #pauseSweeper(): void {
+    this.#stopSweeper?.();
+    this.#stopSweeper = undefined;
+  }
+
+  #restartSweeper(): void {
+    if (!this.#stopSweeper) return;
+    this.#pauseSweeper();
+    this.#wakeSweeper();
+  }
+}
+
+class Text implements Entry {
+  readonly evictable = false;
+  readonly fill = 0;
+
+  constructor(
+    readonly value: string,
+    readonly expiresAt: number,
+  ) {}
+
+  get bytes(): number {
+    return this.value.length * 2;
+  }
+
+  text(): string {
+    return this.value;
+  }
+}
+
+class Window implements Entry {
+  readonly evictable = true;
+  readonly bytes = 8;
+
+  constructor(
+    public value: number,
+    public fill: number,
+    readonly expiresAt: number,
+  ) {}
+
+  text(): string {
+    return String(this.value);
+  }
+}
+
+class Bucket implements Entry {
+  readonly evictable = true;
+  readonly bytes = 16;
+  readonly expiresAt: number;
+
+  constructor(
+    readonly levelUs: number,
+    readonly lastAtUs: number,
+    readonly fill: number,
+  ) {
+    this.expiresAt = Math.ceil((lastAtUs + levelUs) / 1_000);
+  }
+
+  text(): string {
+    return `${this.levelUs}:${this.lastAtUs}`;
+  }
+}
+
+function integerIn(text: string, key: string): number {
+  if (/^-?\d+$/.test(text)) return Number(text);
+  throw new StoreError('error', `Store.incr: the value of "${key}" is not a whole number.`);
+}
+
+function bound(name: string, value: number): number {
+  if (Number.isSafeInteger(value) && value > 0) return value;
+  throw new DefinitionError(
+    `MemoryStore option "${name}": expected a positive whole number, got ${show(value)}`,
+  );
+}

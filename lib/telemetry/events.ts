@@ -1,0 +1,76 @@
+import type { BusyMetadata, PolicyName, RateLimitedMetadata } from '../errors/refusals.js';
+
+/** What the rate limit granted. */
+export interface RateLimitAdmittedPayload {
+  readonly rateLimitKey: string;
+  readonly limiter: string;
+  readonly max: number;
+  /** Seconds. */
+  readonly per: number;
+  readonly count?: number;
+  readonly level?: number;
+  /** Seconds. */
+  readonly retryAfter?: number;
+}
+
+export interface LockAcquiredPayload {
+  readonly lockKey: string;
+}
+
+export interface PolicyBypassedPayload {
+  readonly policy: PolicyName;
+  readonly reason: 'blank' | 'store_error';
+}
+
+export interface StoreErrorPayload {
+  readonly operation: 'enter' | 'leave' | 'limiter';
+  readonly policies: readonly PolicyName[];
+  readonly error: unknown;
+}
+
+/** The payload of each event. `result` is the `Result` of the finished run. */
+export interface TelemetryPayloads {
+  readonly task_started: Readonly<Record<never, never>>;
+  readonly task_executed: { readonly result: unknown };
+  readonly rate_limit_admitted: RateLimitAdmittedPayload;
+  readonly rate_limit_exceeded: RateLimitedMetadata;
+  readonly lock_acquired: LockAcquiredPayload;
+  readonly lock_busy: BusyMetadata;
+  readonly policy_bypassed: PolicyBypassedPayload;
+  readonly store_error: StoreErrorPayload;
+}
+
+export type TelemetryEventName = keyof TelemetryPayloads;
+
+/** Every event there is. */
+export const TELEMETRY_EVENTS: readonly TelemetryEventName[] = Object.freeze([
+  'task_started',
+  'task_executed',
+  'rate_limit_admitted',
+  'rate_limit_exceeded',
+  'lock_acquired',
+  'lock_busy',
+  'policy_bypassed',
+  'store_error',
+]);
+
+/** Who an event speaks of. */
+export interface TelemetrySource {
+  readonly cid: string;
+  readonly xid: string | undefined;
+  readonly tid: string;
+  readonly root: boolean;
+  readonly task: string;
+}
+
+export interface TelemetryEvent<
+  N extends TelemetryEventName = TelemetryEventName,
+> extends TelemetrySource {
+  readonly name: N;
+  readonly timestamp: Date;
+  readonly payload: TelemetryPayloads[N];
+}
+
+export type TelemetrySubscriber<N extends TelemetryEventName = TelemetryEventName> = (
+  event: TelemetryEvent<N>,
+) => unknown;

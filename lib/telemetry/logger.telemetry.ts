@@ -1,0 +1,61 @@
+import { createHash } from 'node:crypto';
+import { Logger } from '@nestjs/common';
+import { TELEMETRY_EVENTS, type TelemetryEvent } from './events.js';
+import type { Telemetry, TelemetryListener } from './telemetry.js';
+
+export interface LoggerTelemetryOptions {
+  /** Print whole store keys instead of a digest. They hold what users are keyed by: e-mails, addresses. */
+  readonly keys?: boolean;
+}
+
+const WARNINGS: ReadonlySet<string> = new Set(['rate_limit_exceeded', 'lock_busy', 'store_error']);
+/** A run that starts and ends as it should is no news. */
+const ROUTINE: ReadonlySet<string> = new Set(['task_started', 'task_executed']);
+
+/** Writes events to Nest's `Logger`: refusals as warnings, the rest as debug lines. */
+export class LoggerTelemetry implements TelemetryListener {
+  readonly #logger = new Logger('Cmdx');
+  readonly #keys: boolean;
+
+  constructor(options: LoggerTelemetryOptions = {}) {
+    this.#keys = options.keys ?? false;
+  }
+
+  listen(telemetry: Telemetry): void {
+    for (const name of TELEMETRY_EVENTS) {
+      if (!ROUTINE.has(name)) telemetry.subscribe(name, (event) => this.#write(event));
+    }
+  }
+
+  #write(event: TelemetryEvent): void {
+    const line = `${event.name} ${this.#describe(event)}`;
+    if (WARNINGS.has(event.name)) this.#logger.warn(line);
+    else this.#logger.debug(line);
+  }
+
+  #describe(event: TelemetryEvent): string {
+    const payload = event.payload as Record<string, unknown>;
+    const key = payload['lockKey'] ?? payload['rateLimitKey'];
+    const error = payload['error'];
+    const fields: Record<string, unknown> = {
+      task: event.task,
+      code: payload['code'],
+      limiter: payload['limiter'],
+      policy: payload['policy'],
+      reason: payload['reason'],
+      operation: payload['operation'],
+      retryAfter: payload['retryAfter'],
+      error: error instanceof Error ? error.message : error,
+      key: typeof key === 'string' ? this.#showKey(key) : undefined,
+      tid: event.tid,
+    };
+    return Object.entries(fields)
+      .filter(([, value]) => value !== undefined)
+      .map(([name, value]) => `${name}=${String(value)}`)
+      .join(' ');
+  }
+
+  #showKey(key: string): string {
+    return this.#keys ? key : createHash('sha256').update(key).digest('hex').slice(0, 8);
+  }
+}
