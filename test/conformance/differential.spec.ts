@@ -1,0 +1,197 @@
+import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
+import * as fc from 'fast-check';
+import { Redis } from 'ioredis';
+import type { Clock } from '../../lib/clock/clock.js';
+import { Deadline } from '../../lib/clock/deadline.js';
+import { MemoryStore } from '../../lib/store/memory/memory.store.js';
+import { RedisStore } from '../../lib/store/redis/index.js';
+import type {
+  EnterReply,
+  EnterStep,
+  LeaveReply,
+  ReleaseStep,
+  Store,
+} from '../../lib/store/store.js';
+import { type RedisServer, startRedis } from '../support/redis-server.js';
+import { TcpProxy } from '../support/tcp-proxy.js';
+
+/** How many random schedules to compare; a soak run sets thousands. */
+const RUNS = Number(process.env['CMDX_FUZZ_RUNS'] ?? 150);
+/** Waits are whole grains and lifetimes end between two of them, so that no decision hangs on the real milliseconds that a run takes. */
+const GRAIN_MS = 1_000;
+const OFFSET_MS = 500;
+/** Redis rounds a lifetime to its own milliseconds. */
+const ROUNDING_MS = 2;
+
+type Action =
+  | { readonly do: 'enter'; readonly steps: readonly EnterStep[] }
+  | { readonly do: 'leave'; readonly steps: readonly ReleaseStep[] }
+  | { readonly do: 'wait'; readonly ms: number };
+
+const lifetime = fc.integer({ min: 0, max: 4 }).map((grains) => grains * GRAIN_MS + OFFSET_MS);
+const token = fc.constantFrom('t1', 't2', 't3');
+const name = fc.integer({ min: 1, max: 3 });
+
+const enterStep: fc.Arbitrary<EnterStep> = fc.oneof(
+  fc.record({
+    kind: fc.constant('fixed_window' as const),
+    key: name.map((n) => `window${n}`),
+    max: fc.integer({ min: 0, max: 4 }),
+    windowMs: lifetime,
+  }),
+  fc.record({
+    kind: fc.constant('leaky_bucket' as const),
+    key: name.map((n) => `bucket${n}`),
+    capacityUs: fc.integer({ min: 0, max: 5_000_000 }),
+    costUs: fc.integer({ min: 0, max: 2_000_000 }),
+  }),
+  fc.record({
+    kind: fc.constant('lease' as const),
+    key: name.map((n) => `lease${n}`),
+    token,
+    ttlMs: lifetime,
+  }),
+);
+
+const releaseStep: fc.Arbitrary<ReleaseStep> = fc.record({
+  kind: fc.constant('release' as const),
+  key: name.map((n) => `lease${n}`),
+  token,
+  ttlMs: fc.constant(1_000),
+});
+
+const action: fc.Arbitrary<Action> = fc.oneof(
+  {
+    weight: 6,
+    arbitrary: fc.record({
+      do: fc.constant('enter' as const),
+      steps: fc.array(enterStep, { minLength: 1, maxLength: 4 }),
+    }),
+  },
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      do: fc.constant('leave' as const),
+      steps: fc.array(releaseStep, { minLength: 1, maxLength: 3 }),
+    }),
+  },
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      do: fc.constant('wait' as const),
+      ms: fc.integer({ min: 1, max: 4 }).map((grains) => grains * GRAIN_MS),
+    }),
+  },
+);
+
+/** Shows the time of the last reply of Redis, plus what the schedule has waited. */
+class FollowingClock implements Clock {
+  waitedMs = 0;
+  #redisUs = 0;
+
+  /** Every answer of our scripts begins with the store's time in microseconds. */
+  follow(data: Buffer): void {
+    const time = /^\*\d+\r\n:(\d{16})\r\n/.exec(data.toString('latin1'))?.[1];
+    if (time) this.#redisUs = Number(time);
+  }
+
+  now(): number {
+    return (this.#redisUs + this.waitedMs * 1_000) / 1_000;
+  }
+
+  sleep(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  every(): () => void {
+    return () => {};
+  }
+}
+
+describe('do the stores decide alike?', () => {
+  let server: RedisServer;
+  let proxy: TcpProxy;
+  let redis: RedisStore;
+  let observer: Redis;
+  const clock = new FollowingClock();
+
+  beforeAll(async () => {
+    server = await startRedis();
+    proxy = await TcpProxy.start(server.port);
+    redis = new RedisStore({ url: proxy.url });
+    observer = new Redis(server.port, '127.0.0.1');
+    proxy.onReply = (data) => clock.follow(data);
+  });
+
+  afterAll(async () => {
+    await redis.close();
+    observer.disconnect();
+    await proxy.stop();
+    await server.stop();
+  });
+
+  it(`same decisions, counts, levels and retry times in ${RUNS} random schedules`, async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.array(action, { minLength: 5, maxLength: 40 }), async (actions) => {
+        await observer.flushall();
+        clock.waitedMs = 0;
+        const memory = new MemoryStore();
+        memory.useClock(clock);
+        try {
+          for (const next of actions) await compare(next, memory);
+        } finally {
+          await memory.close();
+        }
+      }),
+      { numRuns: RUNS },
+    );
+  }, 3_600_000);
+
+  /** Redis first: its reply carries the exact time at which memory has to take the same step. */
+  async function compare(next: Action, memory: Store): Promise<void> {
+    if (next.do === 'wait') {
+      await age(observer, next.ms);
+      clock.waitedMs += next.ms;
+    } else if (next.do === 'leave') {
+      const expected: LeaveReply[] = await redis.leave(next.steps);
+      expect(await memory.leave(next.steps)).toEqual(expected);
+    } else {
+      const expected = await redis.enter(next.steps, Deadline.after(5_000));
+      const actual = await memory.enter(next.steps, Deadline.after(5_000));
+      expect(actual.map(withoutLifetime)).toEqual(expected.map(withoutLifetime));
+      for (const [i, reply] of actual.entries()) {
+        const difference = lifetimeOf(reply) - lifetimeOf(expected[i]);
+        expect(Math.abs(difference)).toBeLessThanOrEqual(ROUNDING_MS);
+      }
+    }
+  }
+});
+
+/** A bucket's figures come from one clock and must be equal; a lifetime is rounded by each store. */
+function withoutLifetime(reply: EnterReply): object {
+  if (reply.kind === 'leaky_bucket') return reply;
+  return { ...reply, remainingMs: undefined };
+}
+
+function lifetimeOf(reply: EnterReply | undefined): number {
+  return reply && reply.kind !== 'leaky_bucket' ? (reply.remainingMs ?? 0) : 0;
+}
+
+/**
+ * Lets time pass for what stands in Redis without waiting: every end of a lifetime and the moment
+ * in every bucket are moved back. In one script, so that nothing drifts. Needs Redis 7.
+ */
+async function age(observer: Redis, ms: number): Promise<void> {
+  await observer.eval(AGE, 0, ms);
+}
+
+const AGE = `
+for _, key in ipairs(redis.call('KEYS', '*')) do
+  local expires_at = redis.call('PEXPIRETIME', key) - ARGV[1]
+  local level, last = string.match(redis.call('GET', key), '^(%d+):(%d+)$')
+  if level then
+    redis.call('SET', key, string.format('%s:%.0f', level, last - ARGV[1] * 1000))
+  end
+  redis.call('PEXPIREAT', key, string.format('%.0f', expires_at))
+end
+`;
