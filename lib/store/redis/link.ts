@@ -44,8 +44,9 @@ export class Link {
     private readonly onReady: () => void,
   ) {}
 
-  get isReady(): boolean {
-    return this.#ready;
+  /** The connection, if it can be used now. */
+  get ready(): OwnClient | undefined {
+    return this.#ready ? this.#client : undefined;
   }
 
   /** Starts to connect, once. Never waits and never throws. */
@@ -55,15 +56,14 @@ export class Link {
   }
 
   /**
-   * @returns the client now, or when the connection is ready
+   * @returns the connection as soon as it is ready
    * @throws StoreError (`closed`)
    */
-  use(): OwnClient | Promise<OwnClient> {
+  async use(): Promise<OwnClient> {
     if (this.#closed) throw closedError();
     const client = this.open();
-    if (this.#ready) return client;
-    this.#waiter ??= withResolvers();
-    return this.#waiter.promise.then(() => client);
+    if (!this.#ready) await (this.#waiter ??= withResolvers()).promise;
+    return client;
   }
 
   /** After a connection of a cluster broke: its nodes may have changed places, and clocks. */

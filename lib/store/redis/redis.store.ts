@@ -19,6 +19,7 @@ import { Call, lostItsReply, toStoreError } from './call.js';
 import { LateError, Link } from './link.js';
 import { isCluster, type OwnClient, ownClient, type ScriptName } from './own-client.js';
 import { enterCall, leaveCall, type ScriptCall } from './script-call.js';
+import { StoreClock } from './store-clock.js';
 import { decodeReplies, newLeases, type ScriptReply } from './step-codec.js';
 import { UnreturnedHolds } from './unreturned-holds.js';
 
@@ -54,9 +55,11 @@ export class RedisStore extends Store {
   /** Keys of different steps live on different nodes: one command per step, in order. */
   readonly #oneByOne: boolean;
   readonly #pending = new PendingCalls();
-  readonly #running = new Set<Promise<unknown>>();
   readonly #unreturned = new UnreturnedHolds((steps) => this.#giveBack(steps));
   #closed = false;
+  /** Calls that have not settled yet, and who waits for the last of them. */
+  #running = 0;
+  #onIdle: (() => void) | undefined;
 
   /** @throws DefinitionError unless exactly one of `client` and `url` is given */
   constructor(options: RedisStoreOptions) {
@@ -136,7 +139,7 @@ export class RedisStore extends Store {
     if (this.#closed) return;
     this.#closed = true;
     const deadline = Deadline.after(this.timeoutMs);
-    await atMost(deadline.remaining(), Promise.allSettled(this.#running));
+    await atMost(deadline.remaining(), this.#idle());
     this.#unreturned.stop();
     if (this.#unreturned.size > 0) await atMost(deadline.remaining(), this.#unreturned.drain());
     await atMost(LONGEST_GOODBYE_MS, this.#link.close());
@@ -183,8 +186,8 @@ export class RedisStore extends Store {
 
   async #giveBack(steps: readonly ReleaseStep[]): Promise<void> {
     // While the store is open the next connection tries again by itself.
-    if (!this.#link.isReady && !this.#closed) throw new Error('not connected');
-    const client = await this.#link.use();
+    if (!this.#link.ready && !this.#closed) throw new Error('not connected');
+    const client = this.#link.ready ?? (await this.#link.use());
     for (const batch of this.#batches(steps)) {
       const { script, keys, args } = leaveCall(batch);
       const clock = await this.#link.clockOf(client, keys[0] ?? '');
@@ -201,7 +204,7 @@ export class RedisStore extends Store {
   #read<T>(key: string, command: (client: OwnClient) => Promise<T>): Promise<T> {
     return this.#settle(Deadline.after(this.timeoutMs), async (call) => {
       const send = async (): Promise<T> => {
-        const client = await this.#client(call);
+        const client = this.#link.ready ?? (await this.#connected(call));
         await this.#link.clockOf(client, key);
         call.sent = true;
         return outside(() => command(client));
@@ -236,15 +239,27 @@ export class RedisStore extends Store {
     if (this.#closed) return Promise.reject(closedError());
     const call = new Call(deadline);
     const expired = (): Error => call.expired(this.#link.lastError);
-    const settled = outside(() =>
-      this.#pending.settleBy(deadline.at, run(call), expired).catch((error: unknown) => {
+    this.#running += 1;
+    return outside(() => this.#pending.settleBy(deadline.at, run(call), expired)).then(
+      (value) => {
+        this.#settled();
+        return value;
+      },
+      (error: unknown) => {
         if (call.written && leases.length > 0) this.#unreturned.add(leases.map(releaseOf));
+        this.#settled();
         throw this.#closed && lostItsReply(error) ? closedError() : toStoreError(error);
-      }),
+      },
     );
-    this.#running.add(settled);
-    settled.catch(() => undefined).finally(() => this.#running.delete(settled));
-    return settled;
+  }
+
+  #settled(): void {
+    this.#running -= 1;
+    if (this.#running === 0) this.#onIdle?.();
+  }
+
+  async #idle(): Promise<void> {
+    if (this.#running > 0) await new Promise<void>((resolve) => (this.#onIdle = resolve));
   }
 
   /** One trip; a second one if its reply was lost, or if the store's clock was stepped. */
@@ -274,19 +289,18 @@ export class RedisStore extends Store {
     { script, keys, args, hasDeadline }: ScriptCall,
     flags: readonly string[],
   ): Promise<ScriptReply> {
-    const client = await this.#client(call);
-    const clock = await this.#link.clockOf(client, keys[0] ?? '');
+    const client = this.#link.ready ?? (await this.#connected(call));
+    const known = this.#link.clockOf(client, keys[0] ?? '');
+    const clock = known instanceof StoreClock ? known : await known;
+    if (call.deadline.remaining() <= 0) throw new LateError(false);
     const deadline = hasDeadline ? [String(clock.fromLocal(call.deadline.at))] : [];
     call.sent = call.written = true;
     return this.#link.run(client, clock, script, keys, [...args, ...deadline, ...flags]);
   }
 
-  /** The connection, once it is ready. After the deadline nothing may be sent any more. */
-  async #client(call: Call): Promise<OwnClient> {
+  async #connected(call: Call): Promise<OwnClient> {
     if (call.deadline.remaining() <= 0) throw new LateError(false);
-    const client = await this.#link.use();
-    if (call.deadline.remaining() <= 0) throw new LateError(false);
-    return client;
+    return this.#link.use();
   }
 }
 
