@@ -160,6 +160,21 @@ function makeRuntime(
     planner,
     storeTimeoutMs,
     shutdownTimeoutMs,
-    correlationId,
+    correlationId: correlationId && harmless(correlationId, planner.warnOnce),
   });
+}
+
+/** An id for logs must not decide over a call: a resolver that throws is told once and answers nothing. */
+function harmless(
+  correlationId: NonNullable<ResolvedOptions['correlationId']>,
+  warnOnce: (message: string) => void,
+): NonNullable<ResolvedOptions['correlationId']> {
+  return (context) => {
+    try {
+      return correlationId(context);
+    } catch (error) {
+      warnOnce(`CmdxModule.forRoot() option "correlationId" threw: ${String(error)}`);
+      return undefined;
+    }
+  };
 }

@@ -1,5 +1,5 @@
 import type { ModulesContainer } from '@nestjs/core';
-import { CMDX_RUNTIME, invokerOf } from '../envelope/binding.js';
+import { CMDX_RUNTIME, isBare } from '../envelope/binding.js';
 import type { Runtime } from '../envelope/runtime.js';
 import { DefinitionError } from '../errors/definition.error.js';
 import { type AnyClass, taskName } from '../metadata/method-name.js';
@@ -32,7 +32,7 @@ export class Explorer {
   attach(runtime: Runtime): void {
     for (const instance of this.#instances()) {
       const target = instance.constructor as AnyClass;
-      if (typeof target !== 'function' || !isDecorated(target) || invokerOf(instance)) continue;
+      if (typeof target !== 'function' || !isDecorated(target) || isBare(instance)) continue;
       Reflect.set(instance, CMDX_RUNTIME, runtime);
     }
   }

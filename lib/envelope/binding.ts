@@ -18,6 +18,11 @@ const BYPASS: unique symbol = Symbol.for('cmdx:bypass') as never;
 /** Instances that could not take a property: they froze themselves in their constructor. */
 const frozen = new WeakMap<object, Invoker>();
 
+/** Whether {@link withoutPolicies} was asked for this very instance. */
+export function isBare(instance: object): boolean {
+  return ((instance as { [INVOKER]?: Invoker })[INVOKER] ?? frozen.get(instance)) === bare;
+}
+
 /** Runs the bare method, whatever its policies. */
 const bare: Invoker = {
   invoke: (record, instance, args) => record.original.apply(instance, args),

@@ -149,10 +149,10 @@ function resolve(ring: PlannedRing, run: Run): Awaitable<Resolution> {
 function passesGates(ring: PlannedRing, run: Run, position: number): Awaitable<boolean> {
   const gate = ring.gates[position];
   if (!gate) return true;
-  const judge = (answer: unknown): Awaitable<boolean> =>
+  const goOn = (answer: unknown): Awaitable<boolean> =>
     Boolean(answer) === gate.wanted && passesGates(ring, run, position + 1);
   const answer = gate.read(run);
-  return isThenable(answer) ? Promise.resolve(answer).then(judge) : judge(answer);
+  return isThenable(answer) ? Promise.resolve(answer).then(goOn) : goOn(answer);
 }
 
 function resolveKey(ring: PlannedRing, run: Run): Awaitable<Resolution> {

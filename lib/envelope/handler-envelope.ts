@@ -86,7 +86,8 @@ export class HandlerEnvelope {
   /** The answer has been made, or nobody waits for it: a body that still runs ends by itself. */
   endStream(): void {
     this.#streamEnded = true;
-    if (!this.#entered || this.#current.ended) this.#dropContext();
+    if (!this.#entered) this.#current.ended = true;
+    if (this.#current.ended) this.#dropContext();
     else void this.close();
   }
 

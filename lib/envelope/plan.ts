@@ -1,7 +1,6 @@
 import type { Invocation } from '../invocation.js';
 import type { CompiledKey } from '../keys/compiled-key.js';
 import type { Policy } from '../policies/policy.js';
-import type { WrapperRecord } from './wrapper-record.js';
 
 /** A gate as the envelope uses it: one function of the invocation, whatever form it was written in. */
 export interface CompiledGate {
@@ -37,9 +36,3 @@ export interface Plan {
   /** Whether the method returns an Observable. */
   readonly stream: boolean;
 }
-
-/** Finds the plan of a method, compiling it at first sight. */
-export type Planner = (
-  target: abstract new (...args: never[]) => object,
-  record: WrapperRecord,
-) => Plan;

@@ -1,6 +1,9 @@
+import { outside } from '../process-wide.js';
+
 /**
  * Gives every call the same patience with one timer for all of them: the calls stand in a queue in
- * the order in which they run out, and only the first has a timer.
+ * the order in which they run out, and only the first has a timer. The timer keeps the process alive
+ * only while a call waits.
  */
 export class PendingCalls {
   readonly #queue = new Set<PendingCall>();
@@ -15,12 +18,22 @@ export class PendingCalls {
       const call: PendingCall = { at, expire: () => reject(makeError()) };
       this.#queue.add(call);
       if (this.#queue.size === 1) this.#arm(call);
-      promise.then(resolve, reject).finally(() => this.#queue.delete(call));
+      promise.then(resolve, reject).finally(() => this.#forget(call));
     });
   }
 
   #arm(call: PendingCall): void {
-    this.#timer ??= setTimeout(this.#onTimer, Math.max(1, Math.ceil(call.at - performance.now())));
+    if (this.#timer) {
+      this.#timer.ref();
+      return;
+    }
+    const ms = Math.max(1, Math.ceil(call.at - performance.now()));
+    this.#timer = outside(() => setTimeout(this.#onTimer, ms));
+  }
+
+  #forget(call: PendingCall): void {
+    this.#queue.delete(call);
+    if (this.#queue.size === 0) this.#timer?.unref();
   }
 
   readonly #onTimer = (): void => {

@@ -1,5 +1,10 @@
 import type { AbstractHttpAdapter } from '@nestjs/core';
-import { retryAfterOf } from '../errors/refusals.js';
+import {
+  type PublicRefusalBody,
+  type RefusalCode,
+  type RefusalError,
+  retryAfterOf,
+} from '../errors/refusals.js';
 
 /** How a skipped call is answered. */
 export const SKIPPED_STATUS = 202;
@@ -23,12 +28,28 @@ export function skippedBody(metadata: Readonly<Record<string, unknown>>): Skippe
   };
 }
 
+/**
+ * Refusals whose `retryAfter` is a promise to the client. A busy lock's is only the longest it can
+ * take, and a client that obeyed it would wait for a lease that is long free.
+ */
+const ANNOUNCED: ReadonlySet<RefusalCode> = new Set(['rate_limited', 'store_unavailable']);
+
+/** What any client may be told of a refusal, whatever the transport. */
+export function publicFacts(
+  refusal: RefusalError,
+): Pick<PublicRefusalBody, 'message' | 'code' | 'retryAfter'> {
+  const { message, code, retryAfter } = refusal.getResponse() as PublicRefusalBody;
+  return { message, code, ...(retryAfter !== undefined && { retryAfter }) };
+}
+
 /** Writes `Retry-After` as RFC 9110 section 10.2.3 wants it: whole seconds, at least 1, rounded up. */
 export function setRetryAfter(
   adapter: AbstractHttpAdapter,
   response: unknown,
-  seconds: number | undefined,
+  refusal: RefusalError,
 ): void {
-  if (seconds === undefined || adapter.isHeadersSent(response)) return;
+  const seconds = refusal.retryAfter;
+  if (seconds === undefined || !ANNOUNCED.has(refusal.code)) return;
+  if (adapter.isHeadersSent(response)) return;
   adapter.setHeader(response, 'Retry-After', String(Math.max(1, Math.ceil(seconds))));
 }

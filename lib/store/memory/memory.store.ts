@@ -36,7 +36,6 @@ const SWEEP_EVERY_MS = 5_000;
 export class MemoryStore extends Store {
   readonly #records: MemoryRecords;
   #stopSweeper: (() => void) | undefined;
-  #closed = false;
 
   /** @throws DefinitionError when a bound is not a positive whole number */
   constructor(options: MemoryStoreOptions = {}) {
@@ -58,7 +57,6 @@ export class MemoryStore extends Store {
   }
 
   enter(steps: readonly EnterStep[]): EnterReply[] {
-    this.#assertOpen();
     const replies: EnterReply[] = [];
     for (const step of steps) {
       const reply = this.#take(step, steps, replies.length);
@@ -87,7 +85,6 @@ export class MemoryStore extends Store {
     value: string,
     options: { readonly ttl: Duration; readonly ifAbsent?: boolean },
   ): Promise<boolean> {
-    this.#assertOpen();
     const now = this.#nowMs();
     const expiresAt = now + toMilliseconds(options.ttl, 'Store.set option "ttl"');
     if (options.ifAbsent && this.#records.find(key, now)) return false;
@@ -100,7 +97,6 @@ export class MemoryStore extends Store {
     key: string,
     options: { readonly by?: number; readonly ttl: Duration },
   ): Promise<number> {
-    this.#assertOpen();
     const by = options.by ?? 1;
     if (!Number.isSafeInteger(by)) {
       throw new DefinitionError(`Store.incr option "by": expected a whole number, got ${show(by)}`);
@@ -128,10 +124,9 @@ export class MemoryStore extends Store {
     return found && (found.expiresAt - now) / 1_000;
   }
 
+  /** Stops the sweeper. The records stay: another application may have been given the same store. */
   override async close(): Promise<void> {
-    this.#closed = true;
-    this.#stopSweeper?.();
-    this.#stopSweeper = undefined;
+    this.#pauseSweeper();
   }
 
   #take(step: EnterStep, steps: readonly EnterStep[], position: number): EnterReply {
@@ -213,10 +208,6 @@ export class MemoryStore extends Store {
   /** Whole milliseconds, as a Redis server counts them. */
   #nowMs(): number {
     return Math.floor(this.clock.now());
-  }
-
-  #assertOpen(): void {
-    if (this.#closed) throw new StoreError('closed', 'The memory store is closed.');
   }
 
   #wakeSweeper(): void {
