@@ -3,9 +3,11 @@ import { throwError } from 'rxjs';
 import { bind, CMDX_RUNTIME, type Invoker, invokerOf } from '../envelope/binding.js';
 import type { WrapperRecord } from '../envelope/wrapper-record.js';
 import { DefinitionError, NotManagedError, show } from '../errors/definition.error.js';
+import { declarationOf } from '../metadata/declaration.js';
 import { type AnyClass, nameOf, taskName } from '../metadata/method-name.js';
-import { isNestHandler, methodNames, returnsObservable } from '../metadata/nest-metadata.js';
+import { isNestHandler, methodNames } from '../metadata/nest-metadata.js';
 import { hasWrapper, outermostWrapper, rankOf, recordWrapper } from '../metadata/wrappers.js';
+import { isStream } from '../plan/inheritance.js';
 
 /** Lets Nest hand the runtime of its own application to every instance, unseen. */
 interface RuntimeSlot extends Invoker {
@@ -95,12 +97,11 @@ function makeWrapper(
   return record;
 }
 
-function refuseUnmanaged(record: WrapperRecord, instance: unknown): unknown {
-  const owner = (
-    instance === null || instance === undefined ? record.home.constructor : instance.constructor
-  ) as AnyClass;
-  const error = new NotManagedError(taskName(owner, record.method));
-  return returnsObservable(record.home, record.method)
+function refuseUnmanaged({ home, method }: WrapperRecord, instance: unknown): unknown {
+  const base = home.constructor as AnyClass;
+  const owner = instance instanceof base ? (instance.constructor as AnyClass) : base;
+  const error = new NotManagedError(taskName(owner, method));
+  return isStream(declarationOf(owner, method, () => undefined))
     ? throwError(() => error)
     : Promise.reject(error);
 }

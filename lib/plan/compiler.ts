@@ -8,7 +8,7 @@ import type { CommonOptions, PolicyDefaults } from '../policies/options.js';
 import type { Policy } from '../policies/policy.js';
 import type { MethodDeclaration } from './declaration.js';
 import { compileGates } from './gates.js';
-import { mergeRecords, type Merged } from './inheritance.js';
+import { isStream, mergeRecords, type Merged } from './inheritance.js';
 import {
   effectiveLockOptions,
   effectiveRateLimitOptions,
@@ -47,14 +47,12 @@ const RING_ORDER: readonly PolicyName[] = ['rateLimit', 'lock'];
 export function compilePlan(declaration: MethodDeclaration, context: PlanContext): CompiledPlan {
   const rings: CompiledRing[] = [];
   const warnings: string[] = [];
-  let stream = declaration.returnsObservable;
   for (const policy of RING_ORDER) {
     const merged = mergeRecords(declaration.records[policy] ?? []);
     if (!merged) continue;
     const site = `${declaration.task}: ${DECORATOR_NAMES[policy]}`;
     rings.push(compileRing(policy, merged, declaration, context, site));
     warnings.push(...suspiciousDurations(merged.options, site));
-    stream = merged.options.stream ?? stream;
   }
   assertAnswers(declaration, rings);
   return Object.freeze({
@@ -62,7 +60,7 @@ export function compilePlan(declaration: MethodDeclaration, context: PlanContext
     method: declaration.method,
     rank: declaration.rank,
     rings: Object.freeze(rings),
-    stream,
+    stream: isStream(declaration),
     warnings,
   });
 }

@@ -1,5 +1,5 @@
 import type { KeySpec } from '../keys/key-resolver.js';
-import type { PolicyRecord, WrittenOptions } from './declaration.js';
+import type { MethodDeclaration, PolicyRecord, WrittenOptions } from './declaration.js';
 
 /** What a policy comes to on one method. */
 export interface Merged {
@@ -25,4 +25,15 @@ export function mergeRecords(records: readonly PolicyRecord[]): Merged | undefin
     options = { ...options, ...record.options };
   }
   return on ? { key, options } : undefined;
+}
+
+/**
+ * Whether calls are answered with an Observable: as the option says, else as the return type does.
+ * A policy that is turned off changes nothing about what the method returns.
+ */
+export function isStream(declaration: MethodDeclaration): boolean {
+  const written = Object.values(declaration.records)
+    .flat()
+    .flatMap((record) => (record.form === 'set' ? [record.options.stream] : []));
+  return written.findLast((stream) => stream !== undefined) ?? declaration.returnsObservable;
 }
