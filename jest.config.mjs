@@ -24,4 +24,5 @@ export default {
   modulePathIgnorePatterns: ['<rootDir>/dist', '<rootDir>/.cache'],
   setupFiles: ['reflect-metadata'],
   testEnvironment: 'node',
+  globalSetup: '<rootDir>/test/support/global-setup.mjs',
 };
