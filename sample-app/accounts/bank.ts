@@ -1,0 +1,17 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Injectable } from '@nestjs/common';
+
+const STATEMENTS = new Map([
+  ['acct_41', 120],
+  ['acct_42', 200],
+  ['acct_43', 75],
+]);
+
+/** Stands in for the bank's API, which takes its time. */
+@Injectable()
+export class Bank {
+  async balanceOf(accountId: string): Promise<number> {
+    await sleep(1_500);
+    return STATEMENTS.get(accountId) ?? 0;
+  }
+}
