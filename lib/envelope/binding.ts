@@ -1,3 +1,4 @@
+import { once } from '../process-wide.js';
 import type { WrapperRecord } from './wrapper-record.js';
 
 /** What a wrapper needs of the application its instance belongs to. */
@@ -16,7 +17,7 @@ const INVOKER: unique symbol = Symbol.for('cmdx:invoker') as never;
 const BYPASS: unique symbol = Symbol.for('cmdx:bypass') as never;
 
 /** Instances that could not take a property: they froze themselves in their constructor. */
-const frozen = new WeakMap<object, Invoker>();
+const frozen = once('frozen', () => new WeakMap<object, Invoker>());
 
 /** Whether {@link withoutPolicies} was asked for this very instance. */
 export function isBare(instance: object): boolean {
@@ -24,9 +25,9 @@ export function isBare(instance: object): boolean {
 }
 
 /** Runs the bare method, whatever its policies. */
-const bare: Invoker = {
+const bare = once<Invoker>('bare', () => ({
   invoke: (record, instance, args) => record.original.apply(instance, args),
-};
+}));
 
 /** Gives an instance its application's runtime, out of sight: not enumerable, not in a spread. */
 export function bind(instance: object, invoker: Invoker): void {

@@ -8,7 +8,7 @@ import {
   StoreUnavailableError,
 } from '../errors/refusals.js';
 import { isStoreError } from '../errors/store.error.js';
-import { KeyProblem } from '../keys/key-resolver.js';
+import { isKeyProblem } from '../keys/key-resolver.js';
 import { toSegment } from '../keys/store-key.js';
 import type { OwnPolicy, StorePolicy } from '../policies/policy.js';
 import type { Awaitable, EnterReply, EnterStep } from '../store/store.js';
@@ -187,7 +187,7 @@ function toResolution(ring: PlannedRing, run: Run, value: unknown): Resolution {
 }
 
 function rethrowKeyProblem(ring: PlannedRing, run: Run, error: unknown): never {
-  if (!(error instanceof KeyProblem)) throw error;
+  if (!isKeyProblem(error)) throw error;
   throw new InvalidKeyError(
     { code: 'key_invalid', policy: ring.policy.policy },
     run,

@@ -95,7 +95,7 @@ export class Run implements Invocation {
   isHeldByChain(holder: string | undefined): boolean {
     if (holder === undefined) return false;
     for (let each = this.parent; each; each = each.parent) {
-      if (!each.ended && each.#tid === holder) return true;
+      if (!each.ended && each.tid === holder) return true;
     }
     return false;
   }

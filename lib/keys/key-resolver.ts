@@ -1,3 +1,4 @@
+import { brand, hasBrand } from '../errors/brand.js';
 import type { Invocation } from '../invocation.js';
 
 /** What a key may be. Blank (`null`, `undefined`, `''`) means: this policy steps aside. */
@@ -57,7 +58,15 @@ export interface MethodShape {
 
 /** A key could not be made of what the invocation supplied. The envelope words it as `InvalidKeyError`. */
 export class KeyProblem extends Error {
-  override readonly name = 'KeyProblem';
+  constructor(message: string) {
+    super(message);
+    this.name = 'KeyProblem';
+    brand(this, 'key_problem');
+  }
+}
+
+export function isKeyProblem(error: unknown): error is KeyProblem {
+  return hasBrand(error, 'key_problem');
 }
 
 export function isPerTask(value: unknown): value is PerTask {
