@@ -49,16 +49,19 @@ class ArgumentKey implements BindableResolver {
   constructor(
     private readonly index: number,
     private readonly path: string | undefined,
+    private readonly shape?: MethodShape,
   ) {
     this.#path = path?.split('.') ?? [];
   }
 
-  bind(): BindableResolver {
-    return this;
+  bind(shape: MethodShape): BindableResolver {
+    return new ArgumentKey(this.index, this.path, shape);
   }
 
   call(invocation: Invocation): KeyValue {
-    return follow(invocation.args[this.index], this.#path) as KeyValue;
+    const value = follow(invocation.args[this.index], this.#path);
+    if (value === undefined && this.path !== undefined) tellAbsent(this, this.shape);
+    return value as KeyValue;
   }
 
   toString(): string {
@@ -103,8 +106,10 @@ class InputKey implements BindableResolver {
     const whole = this.shape?.names.get(this.name);
     if (whole) return args[whole[0] as number] as KeyValue;
     const named = this.shape?.names.get(first);
-    if (named) return follow(args[named[0] as number], rest) as KeyValue;
-    return follow(this.#search(first, args), rest) as KeyValue;
+    const start = named ? args[named[0] as number] : this.#search(first, args);
+    const value = follow(start, rest);
+    if (value === undefined && (!named || rest.length > 0)) tellAbsent(this, this.shape);
+    return value as KeyValue;
   }
 
   #search(name: string, args: readonly unknown[]): unknown {
@@ -134,17 +139,17 @@ class InputKey implements BindableResolver {
         `${this} found no parameter of that name, and no argument that could have such a property`,
       );
     }
-    if (carriers === 0) {
-      this.shape?.warnOnce(
-        `${this.shape.task}: ${this} found no such property, so the policy stepped aside.`,
-      );
-    }
     return found;
   }
 
   toString(): string {
     return `input('${this.name}')`;
   }
+}
+
+/** A property that is not there may be a misspelled one: that is worth a word, once. */
+function tellAbsent(key: BindableResolver, shape: MethodShape | undefined): void {
+  shape?.warnOnce(`${shape.task}: ${key} found no such property, so the policy stepped aside.`);
 }
 
 function positionsOf(name: string, shape: MethodShape): readonly number[] {

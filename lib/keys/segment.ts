@@ -11,8 +11,8 @@ import { escapePart, toText } from './store-key.js';
 
 /**
  * Composes a key of several: ``segment`${input('tenantId')}:${input('accountId')}` ``. Each part has
- * `%` and `:` escaped, so two different lists of parts never make the same key. A blank part makes
- * the whole key blank.
+ * `%` and `:` escaped, so two different lists of parts never make the same key, as long as a `:`
+ * stands between every two of them. A blank part makes the whole key blank.
  */
 export function segment(
   texts: TemplateStringsArray,

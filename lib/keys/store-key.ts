@@ -4,8 +4,11 @@ import { KeyProblem } from './key-resolver.js';
 
 const LONGEST_SEGMENT_BYTES = 200;
 const HASHED = 'sha256-';
-/** Suffixes that policies append to a key for a second record of theirs. */
-const RESERVED_SUFFIX = /:(?:lb|f)$/;
+/**
+ * Suffixes that policies append to a key for a second record of theirs; as written, and as escaped
+ * any number of times, so that what is escaped never meets what was written so.
+ */
+const RESERVED_SUFFIX = /(?::|%(?:25)*3A)(?:lb|f)$/;
 
 /** Composes the keys under which policies keep their state. */
 export const StoreKey = {

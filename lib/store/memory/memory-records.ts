@@ -103,7 +103,7 @@ export class MemoryRecords {
       const [key, entry] = this.#nextCounter();
       if (key === forKey) continue;
       if (entry.expiresAt <= now) return key;
-      if (entry.fill < least) {
+      if (victim === undefined || entry.fill < least) {
         least = entry.fill;
         victim = key;
       }
