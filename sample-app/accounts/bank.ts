@@ -11,7 +11,7 @@ const STATEMENTS = new Map([
 @Injectable()
 export class Bank {
   async balanceOf(accountId: string): Promise<number> {
-    await sleep(1_500);
+    await sleep(2_000);
     return STATEMENTS.get(accountId) ?? 0;
   }
 }
