@@ -1,13 +1,13 @@
 import { outside } from '../process-wide.js';
 
 /**
- * Gives every call the same patience with one timer for all of them: the calls stand in a queue in
- * the order in which they run out, and only the first has a timer. The timer keeps the process alive
- * only while a call waits.
+ * Gives every call the same patience with one timer for all of them. The timer stands at the call
+ * that runs out first; while no call is pending it does not keep the process alive.
  */
 export class PendingCalls {
   readonly #queue = new Set<PendingCall>();
   #timer: NodeJS.Timeout | undefined;
+  #firesAt = Infinity;
 
   /**
    * @param makeError the reason to reject with
@@ -17,39 +17,45 @@ export class PendingCalls {
     return new Promise<T>((resolve, reject) => {
       const call: PendingCall = { at, expire: () => reject(makeError()) };
       this.#queue.add(call);
-      if (this.#queue.size === 1) this.#arm(call);
-      promise.then(resolve, reject).finally(() => this.#forget(call));
+      this.#arm(at);
+      promise.then(resolve, reject).finally(() => this.#remove(call));
     });
   }
 
-  #arm(call: PendingCall): void {
-    if (this.#timer) {
-      this.#timer.ref();
-      return;
-    }
-    const ms = Math.max(1, Math.ceil(call.at - performance.now()));
-    this.#timer = outside(() => setTimeout(this.#onTimer, ms));
-  }
-
-  #forget(call: PendingCall): void {
+  #remove(call: PendingCall): void {
     this.#queue.delete(call);
     if (this.#queue.size === 0) this.#timer?.unref();
   }
 
+  #arm(at: number): void {
+    if (this.#timer && this.#firesAt <= at) {
+      if (this.#queue.size === 1) this.#timer.ref();
+      return;
+    }
+    clearTimeout(this.#timer);
+    this.#firesAt = at;
+    const ms = Math.max(1, Math.ceil(at - performance.now()));
+    this.#timer = outside(() => setTimeout(this.#onTimer, ms));
+  }
+
   readonly #onTimer = (): void => {
     // After a stall of this process the answer may already lie in the socket: read it first.
-    setImmediate(() => {
-      this.#timer = undefined;
-      const now = performance.now();
-      for (const call of this.#queue) {
-        if (call.at > now) {
-          this.#arm(call);
-          return;
-        }
+    setImmediate(this.#expire);
+  };
+
+  readonly #expire = (): void => {
+    this.#timer = undefined;
+    const now = performance.now();
+    let next = Infinity;
+    for (const call of this.#queue) {
+      if (call.at > now) {
+        next = Math.min(next, call.at);
+      } else {
         this.#queue.delete(call);
         call.expire();
       }
-    });
+    }
+    if (next < Infinity) this.#arm(next);
   };
 }
 

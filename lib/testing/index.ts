@@ -1,4 +1,5 @@
 export { ManualClock } from './manual-clock.js';
 export { RecordingTelemetry } from './recording.telemetry.js';
 export { withoutPolicies } from '../envelope/binding.js';
-export * from './store-conformance.js';
+export { storeConformance, storeConformanceCases } from './store-conformance.js';
+export type { DefineTest, StoreConformanceCase, StoreHarness } from './store-conformance.js';

@@ -1,4 +1,5 @@
 import { type Clock, every } from '../../clock/clock.js';
+import type { Deadline } from '../../clock/deadline.js';
 import { type Duration, toMilliseconds } from '../../clock/duration.js';
 import { DefinitionError, show } from '../../errors/definition.error.js';
 import { StoreError } from '../../errors/store.error.js';
@@ -56,15 +57,22 @@ export class MemoryStore extends Store {
     this.#restartSweeper();
   }
 
-  enter(steps: readonly EnterStep[]): EnterReply[] {
+  enter(steps: readonly EnterStep[], deadline: Deadline): EnterReply[] {
+    if (deadline.remaining() <= 0) throw new StoreError('late', 'The deadline has passed.');
     const replies: EnterReply[] = [];
-    for (const step of steps) {
-      const reply = this.#take(step, steps, replies.length);
-      replies.push(reply);
-      if (!reply.admitted) {
-        this.#giveBack(steps, replies.length - 1);
-        break;
+    const taken: LeaseStep[] = [];
+    try {
+      for (const step of steps) {
+        const reply = this.#take(step, taken);
+        replies.push(reply);
+        if (!reply.admitted) {
+          this.#giveBack(taken);
+          break;
+        }
       }
+    } catch (error) {
+      this.#giveBack(taken);
+      throw error;
     }
     return replies;
   }
@@ -129,19 +137,14 @@ export class MemoryStore extends Store {
     this.#pauseSweeper();
   }
 
-  #take(step: EnterStep, steps: readonly EnterStep[], position: number): EnterReply {
-    try {
-      switch (step.kind) {
-        case 'fixed_window':
-          return this.#count(step);
-        case 'leaky_bucket':
-          return this.#pour(step);
-        case 'lease':
-          return this.#lease(step);
-      }
-    } catch (error) {
-      this.#giveBack(steps, position);
-      throw error;
+  #take(step: EnterStep, taken: LeaseStep[]): EnterReply {
+    switch (step.kind) {
+      case 'fixed_window':
+        return this.#count(step);
+      case 'leaky_bucket':
+        return this.#pour(step);
+      case 'lease':
+        return this.#lease(step, taken);
     }
   }
 
@@ -182,7 +185,7 @@ export class MemoryStore extends Store {
     return { kind: 'leaky_bucket', admitted: true, levelUs, retryMs: 0 };
   }
 
-  #lease(step: LeaseStep): LeaseReply {
+  #lease(step: LeaseStep, taken: LeaseStep[]): LeaseReply {
     const now = this.#nowMs();
     const found = this.#records.find(step.key, now);
     const holder = found?.text();
@@ -191,13 +194,13 @@ export class MemoryStore extends Store {
     }
     this.#records.put(step.key, new Text(step.token, now + step.ttlMs), now);
     this.#wakeSweeper();
+    if (!found) taken.push(step);
     return { kind: 'lease', admitted: true };
   }
 
-  #giveBack(steps: readonly EnterStep[], taken: number): void {
-    for (const step of steps.slice(0, taken)) {
-      if (step.kind === 'lease') this.#release(step.key, step.token);
-    }
+  /** What this very call took; a lease that was held before stays. */
+  #giveBack(taken: readonly LeaseStep[]): void {
+    for (const step of taken) this.#release(step.key, step.token);
   }
 
   #release(key: string, token: string): boolean {
