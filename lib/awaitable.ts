@@ -1,4 +1,5 @@
-import type { Awaitable } from './store/store.js';
+/** A value now or later. A store in this process answers now: no promise, no timer. */
+export type Awaitable<T> = T | Promise<T>;
 
 /** Whether a value has to be waited for. */
 export function isThenable(value: unknown): value is PromiseLike<unknown> {

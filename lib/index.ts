@@ -35,9 +35,9 @@ export type {
 } from './policies/options.js';
 export type { Admission, Limiter, Quota } from './policies/limiters/limiter.js';
 
+export type { Awaitable } from './awaitable.js';
 export { Store } from './store/store.js';
 export type {
-  Awaitable,
   EnterReply,
   EnterStep,
   FixedWindowReply,

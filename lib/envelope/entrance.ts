@@ -1,4 +1,4 @@
-import { andThen, isThenable } from '../awaitable.js';
+import { andThen, type Awaitable, isThenable } from '../awaitable.js';
 import {
   InvalidKeyError,
   KeyMissingError,
@@ -11,7 +11,7 @@ import { isStoreError } from '../errors/store.error.js';
 import { isKeyProblem } from '../keys/key-resolver.js';
 import { toSegment } from '../keys/store-key.js';
 import type { OwnPolicy, StorePolicy } from '../policies/policy.js';
-import type { Awaitable, EnterReply, EnterStep } from '../store/store.js';
+import type { EnterReply, EnterStep } from '../store/store.js';
 import type { PlannedRing } from './plan.js';
 import type { Run } from './run.js';
 import { waitForTurn } from './waiting.js';

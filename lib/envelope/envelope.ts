@@ -1,8 +1,7 @@
 import { isObservable } from 'rxjs';
-import { andThen } from '../awaitable.js';
+import { andThen, type Awaitable } from '../awaitable.js';
 import { DefinitionError } from '../errors/definition.error.js';
 import { isRefusalError, isTaskFailedError } from '../errors/refusals.js';
-import type { Awaitable } from '../store/store.js';
 import { enterRings, type Refusal } from './entrance.js';
 import { type Outcome, rememberFailure } from './result.js';
 import type { Run } from './run.js';

@@ -1,7 +1,6 @@
 import type { ExecutionContext } from '@nestjs/common';
 import { isObservable } from 'rxjs';
-import { andThen } from '../awaitable.js';
-import type { Awaitable } from '../store/store.js';
+import { andThen, type Awaitable } from '../awaitable.js';
 import { conclude } from './envelope.js';
 import type { Plan } from './plan.js';
 import type { Outcome } from './result.js';

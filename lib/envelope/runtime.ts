@@ -1,19 +1,13 @@
 import { setMaxListeners } from 'node:events';
 import type { ExecutionContext } from '@nestjs/common';
+import type { Awaitable } from '../awaitable.js';
 import type { Clock } from '../clock/clock.js';
 import { Deadline } from '../clock/deadline.js';
 import { ShuttingDownError } from '../errors/refusals.js';
 import { StoreError } from '../errors/store.error.js';
 import { outside } from '../process-wide.js';
 import { PendingCalls } from '../store/pending-calls.js';
-import type {
-  Awaitable,
-  EnterReply,
-  EnterStep,
-  LeaveReply,
-  LeaveStep,
-  Store,
-} from '../store/store.js';
+import type { EnterReply, EnterStep, LeaveReply, LeaveStep, Store } from '../store/store.js';
 import type { Telemetry } from '../telemetry/telemetry.js';
 import type { Invoker } from './binding.js';
 import { perform } from './envelope.js';

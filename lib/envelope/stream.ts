@@ -1,11 +1,10 @@
 import { from, isObservable, Observable, type Subscriber, type Subscription } from 'rxjs';
-import { andThen } from '../awaitable.js';
+import { andThen, type Awaitable } from '../awaitable.js';
 import { begin, conclude, outcomeOf } from './envelope.js';
 import { enterRings, type Refusal } from './entrance.js';
 import type { Outcome } from './result.js';
 import type { Run } from './run.js';
 import { scopes } from './scope.js';
-import type { Awaitable } from '../store/store.js';
 
 /**
  * Guards a method that returns an Observable: each subscription is one invocation, and what it

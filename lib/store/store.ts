@@ -1,10 +1,8 @@
+import type { Awaitable } from '../awaitable.js';
 import { type Clock, SystemClock } from '../clock/clock.js';
 import type { Deadline } from '../clock/deadline.js';
 import type { Duration } from '../clock/duration.js';
 import { once } from '../process-wide.js';
-
-/** A value now or later. A store in this process answers now: no promise, no timer. */
-export type Awaitable<T> = T | Promise<T>;
 
 /**
  * Counts one start in a window that begins at its first start and is never extended; denied starts
