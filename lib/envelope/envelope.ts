@@ -122,7 +122,7 @@ export function finish(run: Run, outcome: Outcome): void {
   const { runtime } = run;
   run.end(outcome);
   runtime.dismiss(run);
-  if (outcome.status === 'failed') rememberFailure(outcome.error, run.result, run.depth);
+  if (outcome.status === 'failed') rememberFailure(outcome.error, run.result, run.parent?.tid);
   if (runtime.telemetry.hears('task_executed')) {
     runtime.telemetry.emit('task_executed', run, { result: run.result });
   }

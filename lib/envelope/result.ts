@@ -49,7 +49,8 @@ export type Outcome =
 
 interface Remembered {
   readonly result: Result;
-  readonly depth: number;
+  /** The run whose failure with the same error would be this failure on its way out. */
+  readonly passesTo: string | undefined;
 }
 
 /** The Result of the innermost invocation that failed with an error object. */
@@ -63,10 +64,14 @@ export function resultOf(error: unknown): Result | undefined {
   return typeof error === 'object' && error !== null ? failures.get(error)?.result : undefined;
 }
 
-/** @param depth how many invocations of the chain stand around this one */
-export function rememberFailure(error: unknown, result: Result, depth: number): void {
+/** @param parentTid the invocation around the one that failed */
+export function rememberFailure(
+  error: unknown,
+  result: Result,
+  parentTid: string | undefined,
+): void {
   if (typeof error !== 'object' || error === null) return;
   const known = failures.get(error);
-  const passesThrough = known && known.result.cid === result.cid && known.depth > depth;
-  if (!passesThrough) failures.set(error, { result, depth });
+  const innermost = known?.passesTo === result.tid ? known.result : result;
+  failures.set(error, { result: innermost, passesTo: parentTid });
 }

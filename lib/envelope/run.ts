@@ -28,8 +28,6 @@ export class Run implements Invocation {
   /** The scope around this run, without runs that have ended. */
   outer: Scope | undefined;
   readonly parent: Run | undefined;
-  /** How many invocations of the chain stand around this one. */
-  readonly depth: number;
   readonly startedAt: number;
   #tid: string | undefined;
   #cid: string | undefined;
@@ -48,7 +46,6 @@ export class Run implements Invocation {
   ) {
     this.outer = liveScope(scope);
     this.parent = openRun(this.outer);
-    this.depth = this.parent === undefined ? 0 : this.parent.depth + 1;
     this.startedAt = runtime.clock.now();
     this.#xid = this.parent ? this.parent.xid : runtime.correlate(this.context);
     if (scope?.kind === 'collector') scope.runs.push(this);

@@ -48,7 +48,7 @@ export function compileKey(
     const bound = spec.bind(shape);
     return {
       read: (invocation) => bound.call(invocation),
-      async: false,
+      async: bound.async,
       fromRequest: bound.fromRequest,
       text: String(bound),
     };

@@ -44,6 +44,7 @@ export function arg(index: number, path?: string): BindableResolver {
 class ArgumentKey implements BindableResolver {
   readonly [BINDABLE] = true;
   readonly fromRequest = false;
+  readonly async = false;
   readonly #path: readonly string[];
 
   constructor(
@@ -72,6 +73,7 @@ class ArgumentKey implements BindableResolver {
 class InputKey implements BindableResolver {
   readonly [BINDABLE] = true;
   readonly fromRequest = false;
+  readonly async = false;
   readonly #path: readonly string[];
 
   constructor(

@@ -34,6 +34,8 @@ export interface BindableResolver extends KeyResolver {
   readonly [BINDABLE]: true;
   /** Whether the value comes from the request, so that a wrong one is the client's fault. */
   readonly fromRequest: boolean;
+  /** Whether `call` is known to return a promise: then it is not called before the outer rings let pass. */
+  readonly async: boolean;
   /** @throws DefinitionError when the method can never supply the key */
   bind(shape: MethodShape): BindableResolver;
   /** How the key was written, for messages. */

@@ -1,4 +1,5 @@
 import { isIPv4, isIPv6 } from 'node:net';
+import { types } from 'node:util';
 import type { ExecutionContext } from '@nestjs/common';
 import { DefinitionError, show } from '../errors/definition.error.js';
 import type { Invocation } from '../invocation.js';
@@ -54,6 +55,10 @@ class RequestKey<Req> implements BindableResolver {
     private readonly text: string,
     private readonly read: (request: Req) => KeyValue | Promise<KeyValue>,
   ) {}
+
+  get async(): boolean {
+    return types.isAsyncFunction(this.read);
+  }
 
   bind(): BindableResolver {
     return this;

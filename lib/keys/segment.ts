@@ -1,3 +1,4 @@
+import { types } from 'node:util';
 import type { Invocation } from '../invocation.js';
 import {
   BINDABLE,
@@ -33,6 +34,10 @@ class CompositeKey implements BindableResolver {
     return this.parts.some((part) => isBindable(part) && part.fromRequest);
   }
 
+  get async(): boolean {
+    return this.parts.some(isAsync);
+  }
+
   bind(shape: MethodShape): BindableResolver {
     return new CompositeKey(
       this.texts,
@@ -62,4 +67,9 @@ class CompositeKey implements BindableResolver {
   toString(): string {
     return `segment\`${this.texts.join('${...}')}\``;
   }
+}
+
+function isAsync(part: KeyResolver | KeyValue): boolean {
+  if (isBindable(part)) return part.async;
+  return typeof part === 'object' && part !== null && types.isAsyncFunction(part.call);
 }

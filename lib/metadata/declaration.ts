@@ -27,7 +27,10 @@ export function declarationOf(
     limiters: limitersOf(target),
     returnsObservable: returnsObservable(target.prototype as object, method),
     answersByItself: handler && answersByItself(target, method),
-    hasMethod: (name) => typeof findMethod(target, name)?.value === 'function',
+    methodNamed(name) {
+      const found: unknown = findMethod(target, name)?.value;
+      return typeof found === 'function' ? (found as () => unknown) : undefined;
+    },
   };
 }
 

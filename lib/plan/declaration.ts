@@ -31,6 +31,6 @@ export interface MethodDeclaration {
   readonly returnsObservable: boolean;
   /** Whether it is a handler with `@Res()` or `@Next()` that Nest sends no answer for. */
   readonly answersByItself: boolean;
-  /** Whether instances have a method of that name. */
-  hasMethod(name: string): boolean;
+  /** The method of that name that instances have. */
+  methodNamed(name: string): ((...args: never[]) => unknown) | undefined;
 }

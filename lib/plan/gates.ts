@@ -33,12 +33,17 @@ function compileGate(
 ): CompiledGate {
   if (typeof gate === 'boolean') return { read: () => gate, async: false, wanted };
   if (typeof gate === 'string') {
-    if (!declaration.hasMethod(gate)) {
+    const method = declaration.methodNamed(gate);
+    if (!method) {
       throw new DefinitionError(
         `${where}: expected the name of a method of ${declaration.className}, got "${gate}"`,
       );
     }
-    return { read: (invocation) => callMethod(invocation, gate), async: false, wanted };
+    return {
+      read: (invocation) => callMethod(invocation, gate),
+      async: types.isAsyncFunction(method),
+      wanted,
+    };
   }
   if (typeof gate === 'function') {
     const fn = gate as unknown as (...args: unknown[]) => unknown;
