@@ -17,16 +17,24 @@ export interface Entry {
 const OVERHEAD_BYTES = 120;
 /** How many counters are looked at to find one to drop: constant work, close enough to the least-filled. */
 const EVICTION_SAMPLE = 64;
+/** So many emptied slots are left standing before they are cleared away, at least. */
+const FEWEST_VACANT = 1_024;
 /** A full store looks for expired records everywhere at most this often. */
 const FULL_SWEEP_EVERY_MS = 1_000;
 
 /**
  * A map with a bound on keys and bytes. Counters stand apart from what must never be dropped, so
  * that finding a victim takes constant work however many leases there are.
+ *
+ * What ends leaves its slot behind, for the next record of the same key: V8 keeps a deleted key in
+ * its bucket's chain until the whole map is rebuilt, so that one busy key, inserted and deleted over
+ * and over in a large map, would make every look at it walk thousands of them.
  */
 export class MemoryRecords {
   readonly #counters = new Map<string, Entry>();
-  readonly #held = new Map<string, Entry>();
+  /** `undefined`: the slot is vacant. */
+  readonly #held = new Map<string, Entry | undefined>();
+  #vacant = 0;
   #bytes = 0;
   #cursor: IterableIterator<[string, Entry]> | undefined;
   #lastFullSweep = -Infinity;
@@ -37,15 +45,13 @@ export class MemoryRecords {
   ) {}
 
   get size(): number {
-    return this.#counters.size + this.#held.size;
+    return this.#counters.size + this.#held.size - this.#vacant;
   }
 
-  /** The live record under `key`; an expired one is dropped and not seen. */
+  /** The live record under `key`; an expired one is not seen, and stands until it is replaced or swept. */
   find(key: string, now: number): Entry | undefined {
     const entry = this.#counters.get(key) ?? this.#held.get(key);
-    if (entry === undefined || entry.expiresAt > now) return entry;
-    this.drop(key);
-    return undefined;
+    return entry && entry.expiresAt > now ? entry : undefined;
   }
 
   /** @throws StoreError (`full`) when there is no room and nothing may be dropped */
@@ -65,22 +71,35 @@ export class MemoryRecords {
     if (this.size >= this.maxKeys || this.#bytes + size > this.maxBytes) {
       this.#makeRoom(size, 1, now, key);
     }
+    const slots = map.size;
     map.set(key, entry);
+    if (map.size === slots) this.#vacant -= 1;
     this.#bytes += size;
   }
 
   drop(key: string): boolean {
-    const entry = this.#counters.get(key) ?? this.#held.get(key);
+    const counter = this.#counters.get(key);
+    const entry = counter ?? this.#held.get(key);
     if (!entry) return false;
     this.#bytes -= sizeOf(key, entry);
-    return this.#counters.delete(key) || this.#held.delete(key);
+    if (counter) return this.#counters.delete(key);
+    this.#held.set(key, undefined);
+    this.#vacant += 1;
+    if (this.#vacant > FEWEST_VACANT && this.#vacant > this.#held.size / 2) this.#clearVacant();
+    return true;
   }
 
   /** Drops everything that has expired. */
   sweep(now: number): void {
-    for (const map of [this.#counters, this.#held]) {
-      for (const [key, entry] of map) if (entry.expiresAt <= now) this.drop(key);
-    }
+    for (const [key, entry] of this.#counters) if (entry.expiresAt <= now) this.drop(key);
+    for (const [key, entry] of this.#held) if (entry && entry.expiresAt <= now) this.drop(key);
+    this.#clearVacant();
+  }
+
+  /** Takes as long as there are slots, but is due only after half as many have been emptied. */
+  #clearVacant(): void {
+    for (const [key, entry] of this.#held) if (!entry) this.#held.delete(key);
+    this.#vacant = 0;
   }
 
   #makeRoom(bytes: number, keys: number, now: number, forKey: string): void {
