@@ -29,6 +29,8 @@ import { Store } from './store/store.js';
 import { Telemetry } from './telemetry/telemetry.js';
 import { RefusalFilter } from './transport/refusal.filter.js';
 
+/** Marks the module's class, so that the ESM and the CJS copy of it are seen to be the same. */
+const CMDX_MODULE: unique symbol = Symbol.for('cmdx:module') as never;
 const RESOLVED_OPTIONS = Symbol('CmdxModule options');
 const logger = new Logger('CmdxModule');
 
@@ -68,6 +70,7 @@ export class CmdxModule
   extends ConfigurableModuleClass
   implements OnModuleInit, BeforeApplicationShutdown, OnApplicationShutdown
 {
+  static readonly [CMDX_MODULE] = true;
   readonly #explorer: Explorer;
 
   constructor(
@@ -83,7 +86,7 @@ export class CmdxModule
   ) {
     super();
     this.#explorer = new Explorer(modules);
-    if (this.#explorer.countModules(CmdxModule) > 1) {
+    if (this.#explorer.countModules(CMDX_MODULE) > 1) {
       throw new DefinitionError(
         'CmdxModule.forRoot(): expected to be imported once, got several; it is global, so import it in the root module only',
       );
@@ -118,9 +121,9 @@ export class CmdxModule
     this.#explorer.attach(this.runtime);
     this.options.telemetry.forEach((listener) => listener.listen(this.telemetry));
     this.#explorer.subscribe(this.telemetry);
-    if (this.store instanceof MemoryStore && process.env['NODE_ENV'] === 'production') {
+    if (this.store.processLocal && process.env['NODE_ENV'] === 'production') {
       this.planner.warnOnce(
-        'The memory store coordinates this process only; give forRoot() a shared store if there are several.',
+        'The store coordinates this process only; give forRoot() a shared one if there are several.',
       );
     }
     this.store.open();

@@ -23,9 +23,9 @@ export class Explorer {
     return [...new Set(classes)];
   }
 
-  /** How many modules of the application are of a class. */
-  countModules(metatype: unknown): number {
-    return [...this.modules.values()].filter((module) => module.metatype === metatype).length;
+  /** How many modules of the application carry a mark, whichever copy of the package their class is from. */
+  countModules(mark: symbol): number {
+    return [...this.modules.values()].filter(({ metatype }) => mark in metatype).length;
   }
 
   /** Gives the runtime to instances that a factory or a value made, which Nest does not inject into. */

@@ -16,6 +16,10 @@ import { policyDecorator } from './policy-decorator.js';
  * @throws DefinitionError for unknown options or values of the wrong kind, while the class is defined
  */
 export function LockWith(off?: false): PolicyDecorator;
+export function LockWith<A extends readonly unknown[], const O extends LockOptions = LockOptions>(
+  key: KeyFunction<A>,
+  options?: O,
+): PolicyDecorator<A, Skips<O, 'onBusy'>>;
 export function LockWith<const O extends LockOptions>(
   options: O,
 ): PolicyDecorator<readonly [], Skips<O, 'onBusy'>>;
@@ -23,10 +27,6 @@ export function LockWith<const O extends LockOptions = LockOptions>(
   key: StaticKey,
   options?: O,
 ): PolicyDecorator<readonly [], Skips<O, 'onBusy'>>;
-export function LockWith<A extends readonly unknown[], const O extends LockOptions = LockOptions>(
-  key: KeyFunction<A>,
-  options?: O,
-): PolicyDecorator<A, Skips<O, 'onBusy'>>;
 export function LockWith(...written: unknown[]): PolicyDecorator {
   return policyDecorator('lock', written as []) as PolicyDecorator;
 }

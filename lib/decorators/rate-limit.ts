@@ -16,6 +16,10 @@ import { policyDecorator } from './policy-decorator.js';
  *   defined; at boot for an unknown limiter or when `max` or `per` is missing
  */
 export function RateLimit(off?: false): PolicyDecorator;
+export function RateLimit<
+  A extends readonly unknown[],
+  const O extends RateLimitOptions = RateLimitOptions,
+>(key: KeyFunction<A>, options?: O): PolicyDecorator<A, Skips<O, 'onLimit'>>;
 export function RateLimit<const O extends RateLimitOptions>(
   options: O,
 ): PolicyDecorator<readonly [], Skips<O, 'onLimit'>>;
@@ -23,10 +27,6 @@ export function RateLimit<const O extends RateLimitOptions = RateLimitOptions>(
   key: StaticKey,
   options?: O,
 ): PolicyDecorator<readonly [], Skips<O, 'onLimit'>>;
-export function RateLimit<
-  A extends readonly unknown[],
-  const O extends RateLimitOptions = RateLimitOptions,
->(key: KeyFunction<A>, options?: O): PolicyDecorator<A, Skips<O, 'onLimit'>>;
 export function RateLimit(...written: unknown[]): PolicyDecorator {
   return policyDecorator('rateLimit', written as []) as PolicyDecorator;
 }

@@ -119,6 +119,8 @@ export interface KeyReport {
  * Every key has a ttl; a key that lost it is healed by the next step that meets it.
  */
 abstract class StoreContract {
+  /** Whether the state is this process's own, so that other processes are not coordinated. */
+  readonly processLocal: boolean = false;
   protected clock: Clock = new SystemClock();
   protected timeoutMs = 1_000;
 

@@ -35,6 +35,7 @@ const SWEEP_EVERY_MS = 5_000;
  * When it is full, expired keys go first, then the least-filled rate counters; a lease never does.
  */
 export class MemoryStore extends Store {
+  override readonly processLocal = true;
   readonly #records: MemoryRecords;
   #stopSweeper: (() => void) | undefined;
 
