@@ -8,6 +8,7 @@ import { type AnyClass, findMethod } from './method-name.js';
 const ROUTE_PATH = 'path';
 const ROUTE_METHOD = 'method';
 const ROUTE_ARGUMENTS = '__routeArguments__';
+const RESPONSE_PASSTHROUGH = '__responsePassthrough__';
 const CUSTOM_ARGUMENT = '__customRouteArgs__';
 const HANDLER_MARKS = [
   'microservices:pattern',
@@ -80,12 +81,9 @@ export function transportPositions(target: AnyClass, method: PropertyKey): Reado
 
 /** Whether the handler answers by itself: `@Res()` or `@Next()` without `passthrough`. */
 export function answersByItself(target: AnyClass, method: PropertyKey): boolean {
-  const own = routeArguments(target, method).filter(
-    ({ kind }) => kind === RESPONSE || kind === NEXT,
-  );
   return (
-    own.length > 0 &&
-    !own.some(({ data }) => (data as { passthrough?: boolean } | undefined)?.passthrough === true)
+    routeArguments(target, method).some(({ kind }) => kind === RESPONSE || kind === NEXT) &&
+    Reflect.getMetadata(RESPONSE_PASSTHROUGH, target, method as string) !== true
   );
 }
 

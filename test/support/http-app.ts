@@ -104,7 +104,11 @@ async function create(
   }).compile();
   const options = { logger: false, ...scenario.options } as const;
   if (name === 'fastify') {
-    const adapter = new FastifyAdapter({ trustProxy: scenario.trustProxy ?? false });
+    const adapter = new FastifyAdapter({
+      trustProxy: scenario.trustProxy ?? false,
+      // A client that left may keep its connection for seconds; no test waits for that.
+      forceCloseConnections: true,
+    });
     return testing.createNestApplication(adapter as never, options);
   }
   const app = testing.createNestApplication<NestExpressApplication>(options);
