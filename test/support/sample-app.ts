@@ -1,0 +1,86 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { fileURLToPath } from 'node:url';
+
+/** What a client saw. */
+export interface SampleAnswer {
+  readonly status: number;
+  readonly headers: Headers;
+  readonly text: string;
+  readonly body: Record<string, unknown>;
+}
+
+/** The sample application as a process of its own, started like a visitor's. */
+export interface SampleApp {
+  readonly url: string;
+  /** Everything it has printed. */
+  readonly output: () => string;
+  post(path: string, body?: unknown): Promise<SampleAnswer>;
+  /** Asks it to end (SIGTERM). @returns its exit code, or the signal that ended it */
+  stop(): Promise<number | string | null>;
+}
+
+const MAIN = fileURLToPath(new URL('../../sample-app/main.ts', import.meta.url));
+const LOADERS = ['register-typescript.mjs', 'register-sources.mjs'].flatMap((name) => [
+  '--import',
+  new URL(name, import.meta.url).href,
+]);
+const LISTENING = /Listening on (http:\S+)/;
+
+/** @param redisUrl where it keeps its state; in its own memory without one */
+export async function startSampleApp(redisUrl?: string): Promise<SampleApp> {
+  const env = { ...process.env, PORT: '0', NO_COLOR: '1', REDIS_URL: redisUrl ?? '' };
+  const child = spawn(process.execPath, ['--no-warnings', ...LOADERS, MAIN], {
+    env,
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const killOnExit = (): void => void child.kill('SIGKILL');
+  process.once('exit', killOnExit);
+  child.once('exit', () => process.off('exit', killOnExit));
+  let output = '';
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.on('data', (text: Buffer) => (output += String(text)));
+  }
+  const url = await listening(child, () => output);
+  return {
+    url,
+    output: () => output,
+    post: (path, body) => post(url + path, body),
+    stop: () => stop(child),
+  };
+}
+
+async function listening(child: ChildProcess, output: () => string): Promise<string> {
+  for (;;) {
+    const url = LISTENING.exec(output())?.[1];
+    if (url) return url;
+    if (child.exitCode !== null) throw new Error(`the sample application ended:\n${output()}`);
+    await Promise.race([once(child.stdout as NodeJS.ReadableStream, 'data'), once(child, 'exit')]);
+  }
+}
+
+async function post(url: string, body: unknown): Promise<SampleAnswer> {
+  const response = await fetch(url, {
+    method: 'POST',
+    ...(body !== undefined && {
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify(body),
+    }),
+  });
+  const text = await response.text();
+  return {
+    status: response.status,
+    headers: response.headers,
+    text,
+    body: JSON.parse(text) as Record<string, unknown>,
+  };
+}
+
+async function stop(child: ChildProcess): Promise<number | string | null> {
+  if (child.exitCode === null && child.signalCode === null) {
+    const exited = once(child, 'exit');
+    child.kill('SIGTERM');
+    await exited;
+  }
+  return child.exitCode ?? child.signalCode;
+}
