@@ -22,6 +22,8 @@ export class Run implements Invocation {
   /** Whether the body has succeeded and the envelope waits for the handler's answer to be made. */
   awaitsAnswer = false;
   ended = false;
+  /** Whether the caller has left before the body began: waiting for it is pointless. */
+  abandoned = false;
   outcome: Outcome | undefined;
   /** Told once, when the run has ended. */
   onEnd: (() => void) | undefined;
@@ -130,7 +132,9 @@ function toResult(run: Run, outcome: Outcome): Result {
     ko: status !== 'success',
     value: status === 'success' ? outcome.value : undefined,
     reason: status === 'success' ? undefined : outcome.reason,
-    metadata: Object.freeze(status === 'success' ? {} : { ...outcome.metadata }),
+    metadata: Object.freeze(
+      status === 'success' ? {} : { ...outcome.metadata },
+    ) as Result['metadata'],
     cause: status === 'failed' ? outcome.error : undefined,
     task: run.task,
     tid: run.tid,

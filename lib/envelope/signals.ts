@@ -29,6 +29,11 @@ export function skip(reason?: string, metadata: Readonly<Record<string, unknown>
   throw new SkipSignal(reason, metadata);
 }
 
+/** Ends an invocation whose subscriber has left before the body began. */
+export function unsubscribed(): SkipSignal {
+  return new SkipSignal('unsubscribed', {});
+}
+
 /**
  * Ends the body of the running guarded method: it cannot be done. The call throws
  * `TaskFailedError` (422 over HTTP) with this reason.

@@ -1,10 +1,18 @@
-import { from, isObservable, Observable, type Subscriber, type Subscription } from 'rxjs';
+import {
+  from,
+  isObservable,
+  Observable,
+  type Subscriber,
+  type Subscription,
+  takeWhile,
+} from 'rxjs';
 import { andThen, type Awaitable } from '../awaitable.js';
 import { begin, conclude, outcomeOf } from './envelope.js';
 import { enterRings, type Refusal } from './entrance.js';
 import type { Outcome } from './result.js';
 import type { Run } from './run.js';
 import { scopes } from './scope.js';
+import { unsubscribed } from './signals.js';
 
 /**
  * Guards a method that returns an Observable: each subscription is one invocation, and what it
@@ -37,6 +45,7 @@ class GuardedStream {
   #run: Run | undefined;
   #inner: Subscription | undefined;
   #lastValue: unknown;
+  #begun = false;
   #ending = false;
 
   constructor(private readonly subscriber: Subscriber<unknown>) {}
@@ -64,18 +73,24 @@ class GuardedStream {
 
   /** The subscriber left: everything held is given back, in the background. */
   stop(): void {
-    this.#inner?.unsubscribe();
     const run = this.#run;
-    if (run && this.#inner) this.#end(run, this.#success(), () => undefined);
+    if (!run) return;
+    if (!this.#begun) run.abandoned = true;
+    // One that leaves while the body is still being subscribed to is seen to when that returns.
+    if (!this.#inner) return;
+    this.#inner.unsubscribe();
+    this.#end(run, this.#success(), () => undefined);
   }
 
   #go(run: Run, refusal: Refusal | undefined, body: (run: Run) => unknown): void {
-    if (this.subscriber.closed) return this.#end(run, this.#success(), () => undefined);
+    if (this.subscriber.closed) return this.#fail(run, unsubscribed());
     if (refusal) return this.#refuse(run, refusal);
+    this.#begun = true;
     try {
       const returned = body(run);
       const source = isObservable(returned) ? returned : from(Promise.resolve(returned));
-      this.#inner = source.subscribe({
+      // A source that emits before it lets go of us must hear that its subscriber is satisfied.
+      this.#inner = source.pipe(takeWhile(() => !this.subscriber.closed)).subscribe({
         next: (value) => {
           this.#lastValue = value;
           this.subscriber.next(value);
@@ -83,6 +98,7 @@ class GuardedStream {
         error: (error: unknown) => this.#fail(run, error),
         complete: () => this.#end(run, this.#success(), () => this.subscriber.complete()),
       });
+      if (this.subscriber.closed) this.stop();
     } catch (error) {
       this.#fail(run, error);
     }

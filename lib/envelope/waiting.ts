@@ -9,6 +9,7 @@ import {
   storeFailed,
 } from './entrance.js';
 import type { Run } from './run.js';
+import { unsubscribed } from './signals.js';
 
 /** How long a caller sleeps between two tries, at first and at most; each sleep is at least half of it. */
 const FIRST_PAUSE_MS = 20;
@@ -33,6 +34,7 @@ export async function waitForTurn(
     const left = until - clock.now();
     if (left <= 0) break;
     await run.runtime.pause(run, Math.min(left, jitter(longest), remainingMs(refused.reply)));
+    if (run.abandoned) throw unsubscribed();
     let replies: readonly EnterReply[];
     try {
       replies = await run.runtime.enterStore(repeated.map(({ step }) => step));
