@@ -22,7 +22,7 @@ export { Cmdx } from './envelope/cmdx.js';
 export { currentInvocation } from './envelope/current.js';
 export { fail, skip } from './envelope/signals.js';
 export { resultOf } from './envelope/result.js';
-export type { Result } from './envelope/result.js';
+export type { BodyCode, BodyMetadata, Result } from './envelope/result.js';
 export { withoutPolicies } from './envelope/binding.js';
 export type { HeldLock, Invocation } from './invocation.js';
 

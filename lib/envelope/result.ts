@@ -1,9 +1,20 @@
 import type { RefusalMetadata } from '../errors/refusals.js';
 import { once } from '../process-wide.js';
 
+declare const bodyCode: unique symbol;
+
+/**
+ * A code that a body gave to `skip` or `fail`: a string, typed apart from strings, so that comparing
+ * `metadata.code` with the code of a refusal tells the two apart. `String(code)` reads it.
+ */
+export interface BodyCode {
+  readonly [bodyCode]: true;
+  toString(): string;
+}
+
 /** What a body said about itself with `skip` or `fail`; empty for a success or a thrown error. */
 export interface BodyMetadata {
-  readonly code?: undefined;
+  readonly code?: BodyCode;
   readonly [name: string]: unknown;
 }
 
@@ -19,7 +30,7 @@ export interface Result<T = unknown> {
   readonly value?: T | undefined;
   readonly reason?: string | undefined;
   /** A refusal's facts, told apart by `code`; or what `skip` and `fail` were given. */
-  readonly metadata: RefusalMetadata | BodyMetadata | Readonly<Record<string, unknown>>;
+  readonly metadata: RefusalMetadata | BodyMetadata;
   /** The error that the caller got. */
   readonly cause?: unknown;
   /** `ClassName.methodName`. */

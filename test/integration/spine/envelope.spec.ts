@@ -102,7 +102,7 @@ describe('What does the caller get, and what does execute answer?', () => {
   interface Expectation {
     readonly method: 'skipped' | 'skippedBare' | 'failed' | 'failedBare' | 'thrown';
     readonly called: unknown;
-    readonly result: Partial<Result>;
+    readonly result: Partial<Omit<Result, 'metadata'>> & { readonly metadata?: object };
   }
   const expectations: readonly Expectation[] = [
     {
