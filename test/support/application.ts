@@ -39,6 +39,8 @@ export async function boot(
       CmdxModule.forRoot({
         clock,
         store,
+        // A body that a failed test left inside must not hold the rest of the file up.
+        shutdownTimeout: '500ms',
         ...options,
         telemetry: [telemetry, ...(options.telemetry ?? [])],
       }),
