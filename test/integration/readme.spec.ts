@@ -1,0 +1,394 @@
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, describe, expect, it } from '@jest/globals';
+import {
+  Controller,
+  Get,
+  Injectable,
+  type ModuleMetadata,
+  type Type,
+  UseGuards,
+} from '@nestjs/common';
+import { Test } from '@nestjs/testing';
+import {
+  arg,
+  CmdxModule,
+  type CmdxModuleOptions,
+  describePolicies,
+  LockWith,
+  RateLimit,
+  Store,
+  Telemetry,
+} from 'nestjs-cmdx';
+import { RecordingTelemetry } from 'nestjs-cmdx/testing';
+import { lastValueFrom, type Observable, toArray } from 'rxjs';
+import {
+  compileSnippets,
+  firstCells,
+  README,
+  ROOT,
+  snippets,
+  writeSnippets,
+} from '../support/readme.js';
+import { borrowRedis } from '../support/redis-server.js';
+import { type SampleApp, startSampleApp } from '../support/sample-app.js';
+import { until } from '../support/time.js';
+
+const examples = snippets('ts');
+const files = writeSnippets(examples);
+
+/** What a snippet exports: classes. */
+type Exports = Readonly<Record<string, Type<Instance>>>;
+type Instance = Readonly<Record<string, (...args: readonly unknown[]) => Promise<unknown>>>;
+
+/** Snippets that are tests themselves: importing them registers them. */
+const TESTS = ['Testing', 'Your own store'];
+for (const heading of TESTS) await import(files.get(heading) ?? '');
+
+const closers: (() => Promise<unknown>)[] = [];
+afterEach(async () => {
+  for (const close of closers.splice(0).toReversed()) await close();
+});
+
+async function boot(metadata: ModuleMetadata, options?: CmdxModuleOptions) {
+  const telemetry = new RecordingTelemetry();
+  const imports = options
+    ? [CmdxModule.forRoot({ telemetry: [telemetry], ...options }), ...(metadata.imports ?? [])]
+    : (metadata.imports ?? []);
+  const module = await Test.createTestingModule({ ...metadata, imports }).compile();
+  const app = module.createNestApplication({ logger: ['error'] });
+  closers.push(() => app.close());
+  return { app, telemetry };
+}
+
+async function serve(metadata: ModuleMetadata, options?: CmdxModuleOptions, filter?: Type) {
+  const { app, telemetry } = await boot(metadata, options);
+  if (filter) app.useGlobalFilters(new filter());
+  await app.listen(0, '127.0.0.1');
+  const url = await app.getUrl();
+  const request = async (path: string, init?: RequestInit) => {
+    const response = await fetch(url + path, init);
+    return { status: response.status, headers: response.headers, text: await response.text() };
+  };
+  return { app, telemetry, request };
+}
+
+/** Makes the calls one after another. @returns how each ended: its value, or its error's code */
+async function inTurn(times: number, call: () => Promise<unknown>): Promise<readonly unknown[]> {
+  const ends: unknown[] = [];
+  for (let i = 0; i < times; i++) {
+    ends.push(await call().catch((error: { code: unknown }) => error.code));
+  }
+  return ends;
+}
+
+@Controller('closed')
+class Closed {
+  @Get()
+  @RateLimit({ max: 0, per: 1 })
+  async read(): Promise<string> {
+    return 'open';
+  }
+}
+
+@Injectable()
+class Room {
+  @LockWith(arg(0))
+  async enter(_name: string): Promise<string> {
+    await new Promise(setImmediate);
+    return 'in';
+  }
+}
+
+/** What each snippet claims, by its heading. */
+const claims: Readonly<Record<string, (exports: Exports) => Promise<void>>> = {
+  'One real example': async ({ AppModule }) => {
+    const { request } = await serve({ imports: [AppModule as Type] });
+    const settled = await request('/accounts/acct_1/reconcile', { method: 'POST' });
+    expect(settled).toMatchObject({ status: 201, text: 'acct_1 is settled' });
+    const forgot = {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: '{"email":"ada@example.com"}',
+    };
+    for (let i = 0; i < 5; i++)
+      expect((await request('/auth/forgot-password', forgot)).status).toBe(201);
+    expect((await request('/auth/forgot-password', forgot)).status).toBe(429);
+  },
+
+  Keys: async ({ Invoices, PlanOf }) => {
+    const { app, telemetry } = await boot({ providers: [Invoices as Type, PlanOf as Type] }, {});
+    await app.init();
+    const invoices = app.get<Instance>(Invoices as Type);
+    await invoices['send']?.('tenant:1', { id: 7 });
+    await invoices['close']?.('acme', 2026, 'ada');
+    await invoices['preview']?.('acme');
+    await invoices['search']?.('text');
+    const keys = telemetry.of('lock_acquired').map(({ payload }) => payload.lockKey);
+    expect(keys).toEqual([
+      'cmdx:lock:Invoices.send:tenant%3A1:7',
+      'cmdx:lock:Invoices.close:acme-2026',
+    ]);
+    const [admitted] = telemetry.of('rate_limit_admitted');
+    expect(admitted?.payload.rateLimitKey).toBe('cmdx:rl:Invoices.preview:plan-of-acme');
+    expect(telemetry.of('policy_bypassed')).toHaveLength(1);
+  },
+
+  Gates: async ({ Search }) => {
+    const { app } = await boot({ providers: [Search as Type] }, {});
+    await app.init();
+    const search = app.get<Instance>(Search as Type);
+    const find = (customer: string) => inTurn(11, async () => search['find']?.(customer));
+    expect((await find('basic_1')).at(-1)).toBe('rate_limited');
+    expect((await find('pro_1')).at(-1)).toEqual([]);
+  },
+
+  'What the caller gets': async ({ Payouts, PayoutRun }) => {
+    const { app } = await boot({ providers: [Payouts as Type, PayoutRun as Type] }, {});
+    app.useLogger(false);
+    await app.init();
+    const payouts = app.get<Instance>(Payouts as Type);
+    expect(await payouts['pay']?.('acme', 0)).toBeUndefined();
+    await expect(payouts['pay']?.('acme', -1)).rejects.toMatchObject({
+      status: 422,
+      code: 'negative_balance',
+      reason: 'the balance is negative',
+    });
+    const owed = new Map([
+      ['acme', 10],
+      ['owls', 0],
+      ['debt', -1],
+    ]);
+    expect(await app.get<Instance>(PayoutRun as Type)['payAll']?.(owed)).toBe(1);
+  },
+
+  'Errors and statuses': async ({ QuietRefusals }) => {
+    const { request } = await serve({ controllers: [Closed] }, {}, QuietRefusals as Type);
+    const answer = await request('/closed');
+    expect(answer).toMatchObject({ status: 429, text: '{"problem":"rate_limited"}' });
+    expect(answer.headers.get('retry-after')).toBeNull();
+  },
+
+  Observables: async ({ Exports: ExportsClass }) => {
+    const { app } = await boot({ providers: [ExportsClass as Type] }, {});
+    await app.init();
+    const rows = (table: string) =>
+      app.get<{ rows(table: string): Observable<string> }>(ExportsClass as Type).rows(table);
+    expect(await lastValueFrom(rows('users').pipe(toArray()))).toEqual(['users 1', 'users 2']);
+    const nested: unknown[] = [];
+    rows('users').subscribe(() => rows('users').subscribe({ error: (e) => nested.push(e.code) }));
+    await until(() => nested.length > 0, 'the refusal');
+    expect(nested[0]).toBe('busy');
+  },
+
+  'Classes and inheritance': async ({ Reports, Job, PatientJob, Rehearsal }) => {
+    const { app, request, telemetry } = await serve(
+      { controllers: [Reports as Type], providers: [PatientJob as Type, Rehearsal as Type] },
+      {},
+    );
+    const list = await Promise.all(Array.from({ length: 101 }, () => request('/reports')));
+    expect(list.filter(({ status }) => status === 429)).toHaveLength(1);
+    expect((await request('/reports/health')).status).toBe(200);
+
+    expect(describePolicies(Job as Type, 'run').policies[0]?.options).toMatchObject({ wait: 0 });
+    expect(describePolicies(PatientJob as Type, 'run').policies[0]).toMatchObject({
+      key: 'arg(0)',
+      options: { ttl: '10m', wait: '1m' },
+    });
+    await app.get<Instance>(PatientJob as Type)['run']?.('acme');
+    await app.get<Instance>(Rehearsal as Type)['run']?.('acme');
+    const keys = telemetry.of('lock_acquired').map(({ payload }) => payload.lockKey);
+    expect(keys).toEqual(['cmdx:lock:PatientJob.run:acme']);
+  },
+
+  Module: async ({ AppModule }) => {
+    const server = await borrowRedis();
+    closers.unshift(() => server.stop());
+    const before = process.env['REDIS_URL'];
+    process.env['REDIS_URL'] = server.url;
+    const { app } = await boot({ imports: [AppModule as Type], providers: [Room] });
+    if (before === undefined) delete process.env['REDIS_URL'];
+    else process.env['REDIS_URL'] = before;
+    app.useLogger(false);
+    await app.init();
+    const name = `readme-${process.pid}-${performance.now()}`;
+    const entered = app.get(Room).enter(name);
+    await expect(app.get(Room).enter(name)).rejects.toMatchObject({ code: 'busy' });
+    expect(await entered).toBe('in');
+    await app.get(Store).set(name, 'x', { ttl: 1 });
+    expect(app.get(Store).constructor.name).toBe('RedisStore');
+  },
+
+  Shutdown: async ({ Importer }) => {
+    const { app } = await boot({ providers: [Importer as Type] }, { shutdownTimeout: '50ms' });
+    await app.init();
+    const running = app.get<Instance>(Importer as Type)['run']?.(1_000);
+    await app.close();
+    expect(await running).toBeLessThan(100);
+  },
+
+  Telemetry: async ({ Contention }) => {
+    const { app } = await boot({ providers: [Contention as Type, Room] }, {});
+    await app.init();
+    const room = app.get(Room);
+    await Promise.allSettled([room.enter('a'), room.enter('a'), room.enter('a')]);
+    const contention = app.get<{ byTask: ReadonlyMap<string, number> }>(Contention as Type);
+    expect([...contention.byTask]).toEqual([['Room.enter', 2]]);
+  },
+
+  'In front of authentication': async ({ Passwords, PasswordGuard }) => {
+    @Controller()
+    @UseGuards(PasswordGuard as Type)
+    class Secret {
+      @Get()
+      read(): string {
+        return 'the secret';
+      }
+    }
+    const { request } = await serve({ controllers: [Secret], providers: [Passwords as Type] }, {});
+    const statuses = await inTurn(5, async () => (await request('/')).status);
+    expect(statuses).toEqual([403, 403, 403, 403, 403]);
+    const refused = await request('/', { headers: { 'x-password': 'open sesame' } });
+    expect(refused).toMatchObject({ status: 429 });
+    expect(refused.headers.get('retry-after')).toBe('60');
+  },
+
+  'Custom limiters': async ({ Newsletter, NewsletterModule }) => {
+    const { app } = await boot({ imports: [NewsletterModule as Type] });
+    await app.init();
+    const newsletter = app.get<Instance>(Newsletter as Type);
+    const allowed = new Date().getHours() < 6 ? 30 : 3;
+    const ends = await inTurn(allowed + 1, async () => newsletter['send']?.('ada@example.com'));
+    expect(ends).toEqual([...Array<undefined>(allowed).fill(undefined), 'rate_limited']);
+    await expect(newsletter['sendToAll']?.()).rejects.toMatchObject({ code: 'rate_limited' });
+    expect(await newsletter['preview']?.()).toBeUndefined();
+  },
+};
+
+describe('does README.md hold what it says?', () => {
+  it('do its snippets compile, strictly?', async () => {
+    expect(await compileSnippets()).toBe('');
+  }, 60_000);
+
+  it('is every snippet run?', () => {
+    const headings = examples.map(({ heading }) => heading);
+    expect([...Object.keys(claims), ...TESTS].toSorted()).toEqual(headings.toSorted());
+  });
+
+  it.each(Object.keys(claims))('does the example under "%s" do what it says?', async (heading) => {
+    await claims[heading]?.((await import(files.get(heading) ?? '')) as Exports);
+  });
+
+  it('does every link lead somewhere?', () => {
+    const anchors = [...README.matchAll(/^#+ (.+)$/gm)].map(([, title]) =>
+      `#${title}`
+        .toLowerCase()
+        .replace(/[^\w\- #]/g, '')
+        .replaceAll(' ', '-'),
+    );
+    const links = [...README.matchAll(/\]\(([^)]+)\)/g)].map(([, link]) => link ?? '');
+    const dead = links.filter((link) =>
+      link.startsWith('#') ? !anchors.includes(link) : !existsSync(join(ROOT, link)),
+    );
+    expect(dead).toEqual([]);
+    expect(links.length).toBeGreaterThan(10);
+  });
+
+  it('do its tables name every option and every event?', () => {
+    const known = (attempt: () => unknown): string[] => {
+      try {
+        attempt();
+      } catch (error) {
+        const [, list = ''] = /one of ([\w, ]+)/.exec(String(error)) ?? [];
+        return list.split(', ').toSorted();
+      }
+      throw new Error('expected a list of names');
+    };
+    const decorate = (decorator: unknown) =>
+      (decorator as (target: object, name: string, descriptor: object) => void)({}, 'x', {
+        value: async () => undefined,
+      });
+    const cells = (heading: string) => [...new Set(firstCells(heading))].toSorted();
+    expect(cells('@LockWith')).toEqual(known(() => decorate(LockWith({ nope: 1 } as object))));
+    expect(cells('@RateLimit')).toEqual(known(() => decorate(RateLimit({ nope: 1 } as object))));
+    expect(cells('Module')).toEqual(known(() => CmdxModule.forRoot({ nope: 1 } as object)));
+    expect(cells('Telemetry')).toEqual(
+      known(() => new Telemetry().subscribe('nope' as 'lock_busy', () => undefined)),
+    );
+  });
+
+  it('do its tables name the true defaults?', () => {
+    class Plain {
+      @LockWith('key')
+      @RateLimit({ max: 1, per: 1 })
+      async run(): Promise<void> {}
+    }
+    const [limit, lock] = describePolicies(Plain, 'run').policies;
+    expect(lock?.options).toMatchObject({
+      ttl: 300,
+      wait: 0,
+      onBusy: 'fail',
+      namespace: 'cmdx:lock',
+      onBlank: 'bypass',
+      onStoreError: 'fail',
+    });
+    expect(limit?.options).toMatchObject({
+      limiter: 'fixed_window',
+      cost: 1,
+      onLimit: 'fail',
+      namespace: 'cmdx:rl',
+    });
+  });
+});
+
+describe('does the tour with curl show the real answers?', () => {
+  it('line by line', async () => {
+    const app = await startSampleApp();
+    closers.push(() => app.stop());
+    const tour = snippets('console')
+      .map(({ text }) => text)
+      .join('');
+    for (const step of tour.split(/^\$ /m).slice(1)) {
+      const [command = '', ...shown] = step.trimEnd().split('\n');
+      expect(normalised(await play(app, command))).toEqual(normalised(shown.join('\n')));
+    }
+  }, 30_000);
+
+  let background: Promise<string> | undefined;
+
+  /** Plays the few forms of commands that the tour is written in. @returns what the terminal shows */
+  async function play(app: SampleApp, command: string): Promise<string> {
+    if (command === 'wait') return (await background) ?? '';
+    const loop = /^for i in ([\d ]+); do (.+); done$/.exec(command);
+    if (loop) {
+      const lines: string[] = [];
+      for (const _ of loop[1]?.split(' ') ?? []) lines.push(await curl(app, loop[2] ?? ''));
+      return lines.join('\n');
+    }
+    if (!command.endsWith(' &')) return curl(app, command);
+    background = curl(app, command.slice(0, -2));
+    await until(() => app.output().includes('lock_acquired'), 'the lease');
+    return '';
+  }
+
+  async function curl(app: SampleApp, command: string): Promise<string> {
+    const form = /^curl -s( -i)? -X POST localhost:3000(\S+)(?: -H '[^']+' -d '([^']+)')?$/;
+    const [, head, path = '', json] = form.exec(command) ?? [];
+    expect(path).not.toBe('');
+    const { status, headers, text } = await app.post(path, json && JSON.parse(json));
+    if (!head) return text;
+    const lines = ['Retry-After', 'Content-Type'].flatMap((name) => {
+      const value = headers.get(name);
+      return value === null ? [] : [`${name}: ${value}`];
+    });
+    return [`HTTP/1.1 ${status}`, ...lines, '', text].join('\n');
+  }
+
+  /** Times pass differently each time; reason phrases are for people. */
+  function normalised(text: string): string {
+    return text
+      .replace(/^(HTTP\/1.1 \d+) .+$/m, '$1')
+      .replace(/"retryAfter":(\d\d)\.?\d*/g, (_, seconds: string) => `"retryAfter":${seconds[0]}x`)
+      .replace(/^Retry-After: (?:60|5\d)$/m, 'Retry-After: 5x');
+  }
+});
