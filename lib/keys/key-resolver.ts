@@ -23,8 +23,13 @@ const PER_TASK = Symbol.for('cmdx:per-task');
 export const perTask: { readonly [PER_TASK]: true } = Object.freeze({ [PER_TASK]: true as const });
 export type PerTask = typeof perTask;
 
+/** Every function has a `call`, which makes none of them a resolver. */
+export interface NoFunction {
+  readonly apply?: never;
+}
+
 /** Every form a key may be written in, a function apart. */
-export type StaticKey = string | PerTask | KeyResolver | KeyResolverClass;
+export type StaticKey = string | PerTask | (KeyResolver & NoFunction) | KeyResolverClass;
 
 /** A key as it was written, whatever its form. */
 export type KeySpec = StaticKey | KeyFunction;

@@ -15,7 +15,8 @@ export type Gate =
   | boolean
   | string
   | ((...args: never[]) => boolean | undefined | Promise<boolean | undefined>)
-  | GateObject;
+  // Every function has a `call`, which makes none of them a gate object.
+  | (GateObject & { readonly apply?: never });
 
 /** The options that every policy has. */
 export interface CommonOptions {
