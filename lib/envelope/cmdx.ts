@@ -17,20 +17,30 @@ class CmdxHandle {
       kind: 'collector',
       runs: [],
       outer: liveScope(scopes.getStore()),
+      ended: false,
     };
-    const thrown = await scopes.run(collector, () => settle(fn));
-    const [run, ...others] = collector.runs;
-    if (!run && thrown) throw thrown.error;
-    if (!run || others.length > 0) {
-      throw new Error(
-        `cmdx.execute(fn): expected exactly one guarded call at the top level of fn, got ${collector.runs.length}`,
-      );
+    try {
+      return (await collect(collector, fn)) as Result<Awaited<T>>;
+    } finally {
+      collector.ended = true;
+      collector.outer = liveScope(collector.outer);
     }
-    await ended(run);
-    const { result } = run;
-    if (thrown && thrown.error !== result.cause) throw thrown.error;
-    return result as Result<Awaited<T>>;
   }
+}
+
+async function collect(collector: CollectorScope, fn: () => unknown): Promise<Result> {
+  const thrown = await scopes.run(collector, () => settle(fn));
+  const [run, ...others] = collector.runs;
+  if (!run && thrown) throw thrown.error;
+  if (!run || others.length > 0) {
+    throw new Error(
+      `cmdx.execute(fn): expected exactly one guarded call at the top level of fn, got ${collector.runs.length}`,
+    );
+  }
+  await ended(run);
+  const { result } = run;
+  if (thrown && thrown.error !== result.cause) throw thrown.error;
+  return result;
 }
 
 /** @returns what `fn` failed with, if it did */

@@ -11,6 +11,13 @@ import { contextOf, liveScope, openRun, type Scope } from './scope.js';
 const NO_ARGUMENTS: readonly unknown[] = Object.freeze([]);
 const NO_INSTANCE = Object.freeze({});
 
+/** What the invocations of one chain share. */
+export interface Chain {
+  readonly xid: string | undefined;
+  /** Made when somebody first asks. */
+  cid: string | undefined;
+}
+
 /** One invocation while it runs: its ids, what it holds, and how it ended. */
 export class Run implements Invocation {
   readonly kind = 'run';
@@ -27,13 +34,15 @@ export class Run implements Invocation {
   outcome: Outcome | undefined;
   /** Told once, when the run has ended. */
   onEnd: (() => void) | undefined;
-  /** The scope around this run, without runs that have ended. */
+  /** The scope around this run, without what has ended. */
   outer: Scope | undefined;
-  readonly parent: Run | undefined;
+  /** The invocation around this one. Once this one has ended: the nearest that has not. */
+  parent: Run | undefined;
+  /** Whether this run started the chain. */
+  readonly root: boolean;
+  readonly chain: Chain;
   readonly startedAt: number;
   #tid: string | undefined;
-  #cid: string | undefined;
-  #xid: string | undefined;
   #result: Result | undefined;
   #controller: AbortController | undefined;
   #abortReason: unknown;
@@ -49,16 +58,13 @@ export class Run implements Invocation {
     this.outer = liveScope(scope);
     this.parent = openRun(this.outer);
     this.startedAt = runtime.clock.now();
-    this.#xid = this.parent ? this.parent.xid : runtime.correlate(this.context);
-    if (scope?.kind === 'collector') scope.runs.push(this);
+    this.root = this.parent === undefined;
+    this.chain = this.parent?.chain ?? { xid: runtime.correlate(this.context), cid: undefined };
+    if (scope?.kind === 'collector' && !scope.ended) scope.runs.push(this);
   }
 
   get task(): string {
     return this.plan.task;
-  }
-
-  get root(): boolean {
-    return this.parent === undefined;
   }
 
   get tid(): string {
@@ -66,11 +72,11 @@ export class Run implements Invocation {
   }
 
   get cid(): string {
-    return (this.#cid ??= this.parent ? this.parent.cid : uuid());
+    return (this.chain.cid ??= uuid());
   }
 
   get xid(): string | undefined {
-    return this.#xid;
+    return this.chain.xid;
   }
 
   get context(): ExecutionContext | undefined {
@@ -114,6 +120,8 @@ export class Run implements Invocation {
     this.args = NO_ARGUMENTS;
     this.instance = NO_INSTANCE;
     this.outer = liveScope(this.outer);
+    // A chain of calls of which each starts the next must not keep all of them in memory.
+    while (this.parent?.ended) this.parent = this.parent.parent;
     this.handler?.onEnd(this);
     this.onEnd?.();
   }

@@ -16,16 +16,17 @@ export interface HandlerScope {
 export interface CollectorScope {
   readonly kind: 'collector';
   readonly runs: Run[];
-  readonly outer: Scope | undefined;
+  outer: Scope | undefined;
+  ended: boolean;
 }
 
 /** One per process: the ESM and the CJS copy of the package see each other's invocations. */
 export const scopes = once('scopes', () => new AsyncLocalStorage<Scope | undefined>());
 
-/** The scope without the runs that have ended at its inner end: what they left behind is not inside them. */
+/** The scope without what has ended at its inner end: what that left behind is not inside it. */
 export function liveScope(scope: Scope | undefined): Scope | undefined {
   let each = scope;
-  while (each?.kind === 'run' && each.ended) each = each.outer;
+  while (each && each.kind !== 'handler' && each.ended) each = each.outer;
   return each;
 }
 

@@ -2,7 +2,7 @@ import type { PolicyName } from '../errors/refusals.js';
 import type { MethodDeclaration, PolicyRecord } from '../plan/declaration.js';
 import { type AnyClass, findMethod, lineage, taskName } from './method-name.js';
 import { shapeOf } from './method-shape.js';
-import { answersByItself, isNestHandler, methodNames, returnsObservable } from './nest-metadata.js';
+import { fixedAnswer, isNestHandler, methodNames, returnsObservable } from './nest-metadata.js';
 import { classPolicies, decoratedMethods, limitersOf, policyRecordsOf } from './policy-records.js';
 import { outermostWrapper } from './wrappers.js';
 
@@ -26,7 +26,7 @@ export function declarationOf(
     ),
     limiters: limitersOf(target),
     returnsObservable: returnsObservable(target.prototype as object, method),
-    answersByItself: handler && answersByItself(target, method),
+    fixedAnswer: handler ? fixedAnswer(target, method) : undefined,
     methodNamed(name) {
       const found: unknown = findMethod(target, name)?.value;
       return typeof found === 'function' ? (found as () => unknown) : undefined;

@@ -17,6 +17,8 @@ const HANDLER_MARKS = [
   'graphql:resolve_property',
   'graphql:resolve_reference',
 ];
+const REDIRECT = '__redirect__';
+const RENDER = '__renderTemplate__';
 const PARAMETER_TYPES = 'design:paramtypes';
 const RETURN_TYPE = 'design:returntype';
 
@@ -85,6 +87,14 @@ export function answersByItself(target: AnyClass, method: PropertyKey): boolean 
     routeArguments(target, method).some(({ kind }) => kind === RESPONSE || kind === NEXT) &&
     Reflect.getMetadata(RESPONSE_PASSTHROUGH, target, method as string) !== true
   );
+}
+
+/** The decorator with which a handler's answer is no body made of its value: it cannot say that it was skipped. */
+export function fixedAnswer(target: AnyClass, method: PropertyKey): string | undefined {
+  if (answersByItself(target, method)) return '@Res() or @Next() without { passthrough: true }';
+  const handler = findMethod(target, method)?.value as object;
+  if (Reflect.hasMetadata(REDIRECT, handler)) return '@Redirect()';
+  return Reflect.hasMetadata(RENDER, handler) ? '@Render()' : undefined;
 }
 
 /** The emitted parameter types, `undefined` when the toolchain emits none. */

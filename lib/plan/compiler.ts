@@ -102,12 +102,12 @@ function makePolicy(
   return { policy: rateLimitPolicy(options, named, site), options };
 }
 
-/** Nest sends nothing for a handler that answers by itself, so a skipped one would never be answered. */
+/** A skipped call is answered 202 with a body, which some handlers have no room for. */
 function assertAnswers(declaration: MethodDeclaration, rings: readonly PlannedRing[]): void {
-  if (!declaration.answersByItself) return;
+  if (!declaration.fixedAnswer) return;
   const skipping = rings.find((ring) => ring.policy.onRefusal === 'skip');
   if (!skipping) return;
   throw new DefinitionError(
-    `${declaration.task}: ${DECORATOR_NAMES[skipping.policy.policy]}: expected a handler that Nest answers, because a refusal skips the body; got @Res() or @Next() without { passthrough: true }`,
+    `${declaration.task}: ${DECORATOR_NAMES[skipping.policy.policy]}: expected a handler that Nest answers with its value, because a refusal skips the body; got ${declaration.fixedAnswer}`,
   );
 }

@@ -29,8 +29,8 @@ export interface MethodDeclaration {
   /** The limiters registered on the class. */
   readonly limiters: ReadonlyMap<string, Limiter>;
   readonly returnsObservable: boolean;
-  /** Whether it is a handler with `@Res()` or `@Next()` that Nest sends no answer for. */
-  readonly answersByItself: boolean;
+  /** The decorator with which a handler's answer cannot say that it was skipped, if it has one. */
+  readonly fixedAnswer: string | undefined;
   /** The method of that name that instances have. */
   methodNamed(name: string): ((...args: never[]) => unknown) | undefined;
 }
