@@ -16,6 +16,7 @@ import {
   Post,
   Query,
   Redirect,
+  Render,
   Req,
   RequestTimeoutException,
   Res,
@@ -656,6 +657,31 @@ describe('a handler that answers by itself', () => {
       /Silent\.run.*passthrough/s,
     );
   });
+
+  it.each(POLICIES)(
+    'with @Redirect() or @Render() and %s: "skip" fails at boot',
+    async (_, policy) => {
+      @Controller()
+      class Elsewhere {
+        @Get()
+        @policy
+        @Redirect('/there')
+        async run(): Promise<undefined> {}
+      }
+      @Controller()
+      class Page {
+        @Get()
+        @Render('page')
+        @policy
+        async run(): Promise<undefined> {}
+      }
+      for (const controller of [Elsewhere, Page]) {
+        await expect(startHttp('express', { controllers: [controller] })).rejects.toThrow(
+          new RegExp(`${controller.name}\\.run.*expected a handler that Nest answers.*got @Re`),
+        );
+      }
+    },
+  );
 
   it.each(POLICIES)('with @Next() and %s: "skip" fails at boot', async (_, policy) => {
     @Controller()
