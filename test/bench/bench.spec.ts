@@ -1,0 +1,93 @@
+import { beforeAll, describe, expect, it } from '@jest/globals';
+import { execFile } from 'node:child_process';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import type { CallRow } from './calls.js';
+import type { BenchReport } from './main.js';
+
+const HERE = dirname(fileURLToPath(import.meta.url));
+const SUPPORT = join(HERE, '../support');
+
+/**
+ * The benchmark itself, small, in plain Node, on the sources. It checks by itself that each subject
+ * guards what it claims to guard; here only what no noise of a busy machine can turn around is asked.
+ */
+describe('does the benchmark measure all it promises?', () => {
+  let report: BenchReport;
+
+  beforeAll(async () => {
+    const loaders = ['register-typescript.mjs', 'register-sources.mjs'];
+    const node = ['--no-warnings', ...loaders.flatMap((file) => ['--import', join(SUPPORT, file)])];
+    const { stdout } = await promisify(execFile)(
+      process.execPath,
+      [...node, join(HERE, 'main.ts'), '--quick', '--json'],
+      { timeout: 110_000 },
+    );
+    report = JSON.parse(stdout) as BenchReport;
+  }, 120_000);
+
+  it('says what it ran on', () => {
+    const { machine } = report;
+    expect(machine['node']).toBe(process.versions.node);
+    for (const name of ['nestjs-cmdx', '@nestjs/core', '@nestjs/throttler']) {
+      expect(machine[name]).toMatch(/^\d+\.\d+\.\d+/);
+    }
+  });
+
+  it('every way of being guarded, heard and unheard, with one key and many', () => {
+    const labels = new Set(report.calls.rows.map(({ label }) => label));
+    expect([...labels]).toEqual([
+      'limit (fixed_window)',
+      'limit (leaky_bucket)',
+      'lock',
+      'lock + limit',
+      'limit denied, throws',
+      'limit denied, skips',
+      'lock busy, throws',
+      'lock busy, skips',
+      'nothing enabled (if: false)',
+    ]);
+    expect(report.calls.rows).toHaveLength(labels.size * 4);
+    for (const { above } of report.calls.rows) expect(Number.isFinite(above.median)).toBe(true);
+  });
+
+  it('a guarded call costs a small multiple of a bare one, not a large one', () => {
+    const { bare, rows } = report.calls;
+    const costs = (row: CallRow): number => row.above.median / bare.median;
+    const admitted = rows.filter(({ label, subscribers }) => label.startsWith('l') && !subscribers);
+    for (const row of admitted.filter(({ label }) => !label.includes('throws'))) {
+      expect({ row, tooDear: costs(row) > 300 }).toEqual({ row, tooDear: false });
+    }
+  });
+
+  it('Redis, beside as many bare round trips', () => {
+    expect(report.redis.map(({ label }) => label)).toEqual([
+      '1 PING',
+      'limit (1 trip)',
+      '2 PINGs',
+      'lock + limit (2 trips)',
+    ]);
+    for (const { p50 } of report.redis) expect(p50.median).toBeGreaterThan(0);
+  });
+
+  it('both adapters, bare, guarded and beside the throttler, answered without a single refusal', () => {
+    for (const adapter of ['express', 'fastify']) {
+      const rows = report.http.filter((row) => row.adapter === adapter);
+      expect(rows.map(({ guard }) => guard)).toEqual(['bare', 'limit', 'throttler']);
+      for (const { perSecond, cpuUs } of rows) {
+        expect(perSecond.median).toBeGreaterThan(0);
+        expect(cpuUs.median).toBeGreaterThan(0);
+      }
+    }
+  });
+
+  it('guarding a route leaves most of its speed', () => {
+    for (const adapter of ['express', 'fastify']) {
+      const [bare, limit] = report.http
+        .filter((row) => row.adapter === adapter)
+        .map(({ perSecond }) => perSecond.max);
+      expect((limit ?? 0) / (bare ?? Infinity)).toBeGreaterThan(0.1);
+    }
+  });
+});
