@@ -76,8 +76,7 @@ export class CmdxInterceptor implements NestInterceptor {
       return { kind: 'handler', context: () => context };
     }
     this.#contexts.set(request, context);
-    const reference = new WeakRef(context);
-    return { kind: 'handler', context: () => reference.deref() };
+    return scopeOf(new WeakRef(context));
   }
 
   /** @returns what the stream emits for a skipped call */
@@ -95,6 +94,11 @@ export class CmdxInterceptor implements NestInterceptor {
     else httpAdapter.status(response, SKIPPED_STATUS);
     return body;
   }
+}
+
+/** A function of its own: closures of one function share its variables, and keep all of them alive. */
+function scopeOf(reference: WeakRef<ExecutionContext>): HandlerScope {
+  return { kind: 'handler', context: () => reference.deref() };
 }
 
 /**
