@@ -1,10 +1,11 @@
 import type { ExecutionContext } from '@nestjs/common';
 import { type Clock, SystemClock } from './clock/clock.js';
-import { type Duration, looksLikeMilliseconds, toMilliseconds } from './clock/duration.js';
+import { type Duration, toMilliseconds } from './clock/duration.js';
 import { checkLimiter } from './decorators/register-limiter.js';
 import { DefinitionError, show } from './errors/definition.error.js';
 import type { PolicyName } from './errors/refusals.js';
 import type { Limiter } from './policies/limiters/limiter.js';
+import { suspiciousDurations } from './plan/settings.js';
 import { checkOptions } from './policies/option-rules.js';
 import type { PolicyDefaults } from './policies/options.js';
 import type { Store } from './store/store.js';
@@ -58,6 +59,7 @@ const OPTION_NAMES = [
 const DEFAULTED: readonly PolicyName[] = ['lock', 'rateLimit'];
 /** What `defaults` may not fill in: it would share keys, or change what methods return, unseen. */
 const NOT_A_DEFAULT: ReadonlySet<string> = new Set(['name', 'stream']);
+const NEVER_SKIP: ReadonlySet<string> = new Set(['onBusy', 'onLimit']);
 
 /** @throws DefinitionError "expected X, got Y" for anything that is no option or has the wrong kind */
 export function resolveOptions(options: CmdxModuleOptions): ResolvedOptions {
@@ -78,12 +80,12 @@ export function resolveOptions(options: CmdxModuleOptions): ResolvedOptions {
       true,
     ),
     clock: options.clock ?? new SystemClock(),
-    warnings: (['storeTimeout', 'shutdownTimeout'] as const).flatMap((name) => {
-      const value = options[name];
-      return looksLikeMilliseconds(value)
-        ? [`${SITE} option "${name}": ${value} seconds; did you mean '${value / 1_000}s'?`]
-        : [];
-    }),
+    warnings: [
+      ...suspiciousDurations(options, SITE),
+      ...DEFAULTED.flatMap((policy) =>
+        suspiciousDurations(options.defaults?.[policy] ?? {}, defaultsSite(policy)),
+      ),
+    ],
   };
 }
 
@@ -106,11 +108,12 @@ function limiters(value: CmdxModuleOptions['limiters']): ReadonlyMap<string, Lim
 function defaults(value: PolicyDefaults = {}): PolicyDefaults {
   assertKnown(value, DEFAULTED, `${SITE} option "defaults"`);
   for (const policy of DEFAULTED) {
-    const options: Readonly<Record<string, unknown>> = { ...value[policy] };
-    const site = `${SITE} option "defaults.${policy}"`;
+    const options: Readonly<Record<string, unknown>> = value[policy] ?? {};
+    const site = defaultsSite(policy);
+    assertObject(options, site);
     checkOptions(policy, options, site);
     for (const [name, setting] of Object.entries(options)) {
-      if (NOT_A_DEFAULT.has(name) || (name !== 'onBlank' && setting === 'skip')) {
+      if (NOT_A_DEFAULT.has(name) || (NEVER_SKIP.has(name) && setting === 'skip')) {
         throw new DefinitionError(
           `${site}: "${name}: ${String(setting)}" must be written on the method, because it changes what the method returns or shares`,
         );
@@ -120,13 +123,23 @@ function defaults(value: PolicyDefaults = {}): PolicyDefaults {
   return value;
 }
 
+function defaultsSite(policy: PolicyName): string {
+  return `${SITE} option "defaults.${policy}"`;
+}
+
 function assertKnown(options: object, known: readonly string[], site: string): void {
+  assertObject(options, site);
   for (const name of Object.keys(options)) {
     if (known.includes(name)) continue;
     throw new DefinitionError(
       `${site}: unknown option "${name}"; expected one of ${known.join(', ')}`,
     );
   }
+}
+
+function assertObject(options: unknown, site: string): void {
+  if (typeof options === 'object' && options !== null) return;
+  throw new DefinitionError(`${site}: expected options, got ${show(options)}`);
 }
 
 function assertKind(

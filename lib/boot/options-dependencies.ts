@@ -1,6 +1,6 @@
 import { DefinitionError } from '../errors/definition.error.js';
 import type { AnyClass } from '../metadata/method-name.js';
-import { constructorTypes } from '../metadata/nest-metadata.js';
+import { injectedTokens } from '../metadata/nest-metadata.js';
 import { isDecorated } from '../metadata/policy-records.js';
 
 interface AsyncOptions {
@@ -38,7 +38,7 @@ function findGuarded(value: unknown, seen: Set<unknown>): readonly string[] | un
   seen.add(value);
   const target = value as unknown as AnyClass;
   if (isDecorated(target)) return [target.name];
-  for (const dependency of constructorTypes(target)) {
+  for (const dependency of injectedTokens(target)) {
     const path = findGuarded(dependency, seen);
     if (path) return [target.name, ...path];
   }

@@ -30,15 +30,21 @@ export function guardMethod(
     typeof target === 'function' ? (target as AnyClass) : (target.constructor as AnyClass);
   const site = `${taskName(owner, method)}: ${decorator}`;
   if (typeof target === 'function') {
-    throw new DefinitionError(`${site}: expected a method of instances, got a static method`);
+    const got = descriptor ? 'a static method' : 'a static property';
+    throw new DefinitionError(`${site}: expected a method of instances, got ${got}`);
   }
   if (typeof descriptor?.value !== 'function') {
-    const got = descriptor ? 'an accessor' : 'a property';
-    throw new DefinitionError(`${site}: expected a method, got ${got}`);
+    throw new DefinitionError(`${site}: expected a method, got ${kindOf(descriptor)}`);
   }
   injectRuntime(target);
   if (hasWrapper(target, method)) return descriptor;
   return { ...descriptor, value: makeWrapper(target, method, descriptor.value, false).wrapper };
+}
+
+/** What a decorator stands on that is no method, told by its third argument. */
+function kindOf(descriptor: unknown): string {
+  if (typeof descriptor === 'number') return 'a parameter';
+  return descriptor ? 'an accessor' : 'a property';
 }
 
 /** Wraps every Nest handler of a decorated class, its inherited ones included. */

@@ -21,6 +21,11 @@ export function policyDecorator(policy: PolicyName, written: PolicyArguments) {
     assertLegacyDecorator(method, decorator);
     if (method === undefined) {
       const site = `${(target as AnyClass).name}: ${decorator}`;
+      if (descriptor !== undefined) {
+        throw new DefinitionError(
+          `${site}: expected a class or a method, got a parameter of the constructor`,
+        );
+      }
       addPolicyRecord(target as AnyClass, undefined, policy, toRecord(policy, written, site));
       guardHandlers(target as AnyClass);
       return;
@@ -39,7 +44,8 @@ function toRecord(policy: PolicyName, written: PolicyArguments, site: string): P
   if (first === false) return { form: 'off' };
   if (first === undefined && second === undefined) return { form: 'inherit' };
   const hasKey = first !== undefined && isKeySpec(first);
-  const options = hasKey || first === undefined ? (second ?? {}) : first;
+  const beside = second === undefined ? {} : second;
+  const options = hasKey || first === undefined ? beside : first;
   if (!isOptions(options) || (!hasKey && first !== undefined && second !== undefined)) {
     throw new DefinitionError(
       `${site}: expected (key, options), (key), (options), (false) or (), got (${written.map(show).join(', ')})`,

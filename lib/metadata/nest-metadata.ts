@@ -19,6 +19,8 @@ const HANDLER_MARKS = [
 ];
 const REDIRECT = '__redirect__';
 const RENDER = '__renderTemplate__';
+const INJECTED_PARAMETERS = 'self:paramtypes';
+const INJECTED_PROPERTIES = 'self:properties_metadata';
 const PARAMETER_TYPES = 'design:paramtypes';
 const RETURN_TYPE = 'design:returntype';
 
@@ -111,9 +113,14 @@ export function returnsObservable(prototype: object, method: PropertyKey): boole
   return Reflect.getMetadata(RETURN_TYPE, prototype, method as string) === Observable;
 }
 
-/** The emitted types of a class's constructor parameters. */
-export function constructorTypes(target: AnyClass): readonly unknown[] {
-  return (Reflect.getMetadata(PARAMETER_TYPES, target) as readonly unknown[] | undefined) ?? [];
+/** What Nest injects into a class: into its constructor, by type and by token, and into properties. */
+export function injectedTokens(target: AnyClass): readonly unknown[] {
+  const read = <T>(name: string): readonly T[] => Reflect.getMetadata(name, target) ?? [];
+  return [
+    ...read<unknown>(PARAMETER_TYPES),
+    ...read<{ readonly param: unknown }>(INJECTED_PARAMETERS).map(({ param }) => param),
+    ...read<{ readonly type: unknown }>(INJECTED_PROPERTIES).map(({ type }) => type),
+  ];
 }
 
 function routeArguments(target: AnyClass, method: PropertyKey): readonly RouteArgument[] {

@@ -1,3 +1,4 @@
+import { toMilliseconds } from '../clock/duration.js';
 import { DefinitionError, show } from '../errors/definition.error.js';
 import { DECORATOR_NAMES } from '../policies/option-rules.js';
 import type { CompiledPlan, CompiledRing } from './compiler.js';
@@ -40,9 +41,14 @@ function assertSameClass(known: Known, target: object, task: string, ring: Compi
 function assertAgreement(known: Known, task: string, ring: CompiledRing): void {
   for (const option of SHARED) {
     const [theirs, ours] = [known.ring.options[option], ring.options[option]];
-    if (theirs === ours) continue;
+    if (comparable(option, theirs) === comparable(option, ours)) continue;
     throw new DefinitionError(
       `${task}: @RateLimit option "${option}": expected ${show(theirs)} as on ${known.task}, which shares the name "${ring.options.name}"; got ${show(ours)}`,
     );
   }
+}
+
+/** 60 and '1m' are the same time. */
+function comparable(option: (typeof SHARED)[number], value: unknown): unknown {
+  return option === 'per' ? toMilliseconds(value, option) : value;
 }

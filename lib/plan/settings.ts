@@ -121,7 +121,7 @@ function assertFits({ max, perMs, cost }: RateLimitSettings, site: string): void
 
 /** Options that look like milliseconds written where seconds are read. */
 export function suspiciousDurations(options: object, site: string): readonly string[] {
-  return (['ttl', 'per', 'wait'] as const).flatMap((name) => {
+  return (['ttl', 'per', 'wait', 'storeTimeout', 'shutdownTimeout'] as const).flatMap((name) => {
     const value = (options as Record<string, unknown>)[name];
     return looksLikeMilliseconds(value)
       ? [`${site} option "${name}": ${value} seconds; did you mean '${value / 1_000}s'?`]
