@@ -268,7 +268,7 @@ const claims: Readonly<Record<string, (exports: Exports) => Promise<void>>> = {
 describe('does README.md hold what it says?', () => {
   it('do its snippets compile, strictly?', async () => {
     expect(await compileSnippets()).toBe('');
-  }, 60_000);
+  }, 120_000);
 
   it('is every snippet run?', () => {
     const headings = examples.map(({ heading }) => heading);
@@ -352,7 +352,7 @@ describe('does the tour with curl show the real answers?', () => {
       const [command = '', ...shown] = step.trimEnd().split('\n');
       expect(normalised(await play(app, command))).toEqual(normalised(shown.join('\n')));
     }
-  }, 30_000);
+  }, 60_000);
 
   let background: Promise<string> | undefined;
 
