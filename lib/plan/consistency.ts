@@ -15,18 +15,31 @@ const SHARED = ['max', 'per', 'limiter'] as const;
 /** Compares the plans of one application with each other. */
 export class PlanConsistency {
   readonly #byKey = new Map<string, Known>();
+  readonly #byBase = new Map<string, Known>();
 
   /**
    * @throws DefinitionError when two classes of one name would meet in a key, or methods that share
-   *   a limit by `name` disagree about it
+   *   a limit by `name` disagree about it; when two policies would keep their state under one key
    */
   add(target: object, plan: CompiledPlan): void {
     for (const ring of plan.rings) {
+      this.#assertOwnKeys({ target, task: plan.task, ring });
       const identity = `${ring.policy.policy} ${ring.keyBase}`;
       const known = this.#byKey.get(identity);
       if (!known) this.#byKey.set(identity, { target, task: plan.task, ring });
       else if (ring.options.name === undefined) assertSameClass(known, target, plan.task, ring);
       else if (ring.policy.policy === 'rateLimit') assertAgreement(known, plan.task, ring);
+    }
+  }
+
+  #assertOwnKeys(known: Known): void {
+    const { keyBase, policy } = known.ring;
+    const first = this.#byBase.get(keyBase);
+    if (!first) this.#byBase.set(keyBase, known);
+    else if (first.ring.policy.policy !== policy.policy) {
+      throw new DefinitionError(
+        `${known.task}: ${DECORATOR_NAMES[policy.policy]}: expected keys of its own, got those of ${DECORATOR_NAMES[first.ring.policy.policy]} on ${first.task} (${keyBase}); give one another "namespace"`,
+      );
     }
   }
 }

@@ -116,6 +116,18 @@ describe('whose keys must not meet?', () => {
     await boot({ providers: [makeAccounts({ name: 'x' }), makeAccounts()] });
   });
 
+  it('those of a lock and a limit: the counter would hold the lock', async () => {
+    @Injectable()
+    class Mail {
+      @RateLimit('a', { max: 5, per: 60, namespace: 'app' })
+      @LockWith('b', { namespace: 'app' })
+      async send(): Promise<void> {}
+    }
+    expect(await bootMessage(boot({ providers: [Mail] }))).toBe(
+      'Mail.send: @LockWith: expected keys of its own, got those of @RateLimit on Mail.send (app:Mail.send); give one another "namespace"',
+    );
+  });
+
   it('the same class in two modules is one class', async () => {
     const Accounts = makeAccounts();
     class One {}
