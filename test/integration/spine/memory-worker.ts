@@ -8,6 +8,7 @@ import {
   Get,
   Injectable,
   type NestInterceptor,
+  NotFoundException,
   Param,
 } from '@nestjs/common';
 import { APP_INTERCEPTOR, NestFactory } from '@nestjs/core';
@@ -37,6 +38,7 @@ const LINKS = 20_000;
 
 const contexts = new Map<string, WeakRef<object>[]>();
 const requests = new Map<string, WeakRef<object>[]>();
+const values: WeakRef<object>[] = [];
 const intervals: NodeJS.Timeout[] = [];
 
 function note(into: Map<string, WeakRef<object>[]>, name: string, seen: object): void {
@@ -88,7 +90,18 @@ class Pages {
     leaveBehind();
     await this.mailer.send(id);
     leaveBehind();
-    return { id };
+    const value = { id };
+    values.push(new WeakRef(value));
+    return value;
+  }
+
+  @LockWith(arg(0))
+  @Get('failing/:id')
+  async failing(@Param('id') id: string): Promise<void> {
+    leaveBehind();
+    const error = new NotFoundException(id);
+    values.push(new WeakRef(error));
+    throw error;
   }
 
   @Get('unguarded/:id')
@@ -117,14 +130,15 @@ async function retainedContexts(): Promise<unknown> {
   }).compile();
   const app = testing.createNestApplication<NestFastifyApplication>(new FastifyAdapter());
   await app.init();
-  const ask = async (name: string, times: number): Promise<void> => {
+  const ask = async (name: string, times: number, expected = 200): Promise<void> => {
     for (let id = 0; id < times; id++) {
       const { statusCode } = await app.inject(`/${name}/${id}`);
-      if (statusCode !== 200) throw new Error(`${name} answered ${statusCode}`);
+      if (statusCode !== expected) throw new Error(`${name} answered ${statusCode}`);
     }
   };
   await ask('guarded', REQUESTS);
   await ask('unguarded', REQUESTS);
+  await ask('failing', 100, 404);
   await ask('leaking', 100);
   const answer = {
     pending: intervals.length,
@@ -132,6 +146,7 @@ async function retainedContexts(): Promise<unknown> {
     guardedRequests: await alive(requests.get('guarded')),
     unguarded: await alive(contexts.get('unguarded')),
     unguardedRequests: await alive(requests.get('unguarded')),
+    values: await alive(values),
     leaking: await alive(contexts.get('leaking')),
   };
   intervals.splice(0).forEach(clearInterval);

@@ -201,6 +201,8 @@ describe('What is left behind?', () => {
     expect(retained['unguarded']).toBeLessThan(few);
     expect(retained['guardedRequests']).toBeLessThan(few);
     expect(retained['unguardedRequests']).toBeLessThan(few);
+    // What the handlers returned, and the errors they threw.
+    expect(retained['values']).toBeLessThan(few);
     expect(retained['leaking']).toBe(100);
   }, 60_000);
 
