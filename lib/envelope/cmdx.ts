@@ -24,6 +24,7 @@ class CmdxHandle {
     } finally {
       collector.ended = true;
       collector.outer = liveScope(collector.outer);
+      for (const run of collector.runs) run.forget();
     }
   }
 }

@@ -126,10 +126,11 @@ export function finish(run: Run, outcome: Outcome): void {
   if (runtime.telemetry.hears('task_executed')) {
     runtime.telemetry.emit('task_executed', run, { result: run.result });
   }
+  if (!run.awaited) run.forget();
 }
 
 export function unannouncedStream(run: Run): DefinitionError {
   return new DefinitionError(
-    `${run.task}: expected a method that returns a Promise, got an Observable; write the return type Observable<...> on the method, or pass the option { stream: true }`,
+    `${run.task}: expected a method that returns a Promise, got an Observable; write the return type Observable<...> on the method, with Observable imported as a value (not by "import type"), or pass the option { stream: true }`,
   );
 }

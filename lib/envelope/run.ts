@@ -31,7 +31,10 @@ export class Run implements Invocation {
   ended = false;
   /** Whether the caller has left before the body began: waiting for it is pointless. */
   abandoned = false;
+  /** How it ended, until everybody has been told; a skip is remembered. */
   outcome: Outcome | undefined;
+  /** Whether `cmdx.execute` is still going to ask for the result. */
+  awaited = false;
   /** Told once, when the run has ended. */
   onEnd: (() => void) | undefined;
   /** The scope around this run, without what has ended. */
@@ -60,7 +63,10 @@ export class Run implements Invocation {
     this.startedAt = runtime.clock.now();
     this.root = this.parent === undefined;
     this.chain = this.parent?.chain ?? { xid: runtime.correlate(this.context), cid: undefined };
-    if (scope?.kind === 'collector' && !scope.ended) scope.runs.push(this);
+    if (scope?.kind === 'collector' && !scope.ended) {
+      this.awaited = true;
+      scope.runs.push(this);
+    }
   }
 
   get task(): string {
@@ -105,9 +111,9 @@ export class Run implements Invocation {
     return false;
   }
 
-  /** How the run ended; only after it has. */
+  /** How the run ended; only after it has, and before it is forgotten. */
   get result(): Result {
-    if (!this.outcome) throw new Error(`${this.task} has not ended yet`);
+    if (!this.outcome) throw new Error(`${this.task} has not ended yet, or was forgotten`);
     return (this.#result ??= toResult(this, this.outcome));
   }
 
@@ -124,6 +130,13 @@ export class Run implements Invocation {
     while (this.parent?.ended) this.parent = this.parent.parent;
     this.handler?.onEnd(this);
     this.onEnd?.();
+  }
+
+  /** Lets go of the value or error: an interval that the body left behind must not keep a whole answer. */
+  forget(): void {
+    this.awaited = false;
+    this.#result = undefined;
+    if (this.outcome?.status !== 'skipped') this.outcome = undefined;
   }
 
   get durationMs(): number {
