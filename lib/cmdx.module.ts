@@ -24,6 +24,8 @@ import { CMDX_RUNTIME } from './envelope/binding.js';
 import { Cmdx } from './envelope/cmdx.js';
 import { Runtime } from './envelope/runtime.js';
 import { DefinitionError } from './errors/definition.error.js';
+import { isStoreError } from './errors/store.error.js';
+import { outside } from './process-wide.js';
 import { MemoryStore } from './store/memory/memory.store.js';
 import { Store } from './store/store.js';
 import { Telemetry } from './telemetry/telemetry.js';
@@ -126,7 +128,19 @@ export class CmdxModule
         'The store coordinates this process only; give forRoot() a shared one if there are several.',
       );
     }
+    outside(() => this.#greetStore());
+  }
+
+  /** The boot never waits for the store: one that is down is told, and refused call by call. */
+  #greetStore(): void {
     this.store.open();
+    this.store.get(GREETING).catch((error: unknown) => {
+      if (isStoreError(error) && error.reason === 'closed') return;
+      const reason = error instanceof Error ? error.message : String(error);
+      this.planner.warnOnce(
+        `The store does not answer (${reason}); until it does, guarded calls are refused as store_unavailable.`,
+      );
+    });
   }
 
   async beforeApplicationShutdown(): Promise<void> {
@@ -137,6 +151,9 @@ export class CmdxModule
     await this.store.close();
   }
 }
+
+/** Any key does: what matters is whether the store answers. */
+const GREETING = 'cmdx:boot';
 
 function makePlanner(options: ResolvedOptions, lookup: ResolverRegistry): ApplicationPlanner {
   const { defaults, limiters, warnings } = options;

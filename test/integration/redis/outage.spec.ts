@@ -1,4 +1,4 @@
-import { Controller, Injectable, Module, Param, Post } from '@nestjs/common';
+import { Controller, Injectable, Logger, Module, Param, Post } from '@nestjs/common';
 import type { INestApplication } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
@@ -53,6 +53,9 @@ class OrdersController {
   }
 }
 
+const nothing = (): void => undefined;
+const silent = { log: nothing, error: nothing, warn: nothing, debug: nothing, verbose: nothing };
+
 let server: RedisServer;
 let proxy: TcpProxy;
 let observer: Redis;
@@ -62,6 +65,7 @@ let orders: Orders;
 let recording: RecordingTelemetry;
 
 beforeEach(async () => {
+  Logger.overrideLogger(false);
   server = await startRedis();
   proxy = await TcpProxy.start(server.port);
   observer = quiet(new Redis(server.port, '127.0.0.1', { retryStrategy: () => 20 }));
@@ -95,7 +99,7 @@ async function boot(): Promise<void> {
   })
   class Application {}
 
-  app = await NestFactory.create(Application, { logger: false });
+  app = await NestFactory.create(Application);
   await app.listen(0, '127.0.0.1');
   orders = app.get(Orders);
 }
@@ -252,12 +256,17 @@ describe("Does onStoreError: 'run' run the body without the policy?", () => {
 });
 
 describe('Whose connection is whose?', () => {
-  it('boots while the store is down, then refuses, then works', async () => {
+  it('boots while the store is down with one warning, then refuses, then works', async () => {
     await app.close();
     await server.kill();
+    const warnings: string[] = [];
+    Logger.overrideLogger({ ...silent, warn: (message: string) => void warnings.push(message) });
     const bootedAt = performance.now();
     await boot();
     expect(performance.now() - bootedAt).toBeLessThan(2_000);
+    await until(() => warnings.length > 0, 'the warning');
+    Logger.overrideLogger(false);
+    expect(warnings).toEqual([expect.stringMatching(/^The store does not answer \(.+\)/)]);
     await refusedInTime(() => orders.ship('o1'));
     await server.restart();
     await recovered();
