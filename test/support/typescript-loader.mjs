@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { transform } from '@swc/core';
+import { swcOptions } from './swc-options.mjs';
 
 /** Lets Node import the sources: `./x.js` finds `x.ts`, and TypeScript is compiled as in the tests. */
 export async function resolve(specifier, context, next) {
@@ -15,16 +16,6 @@ export async function resolve(specifier, context, next) {
 export async function load(url, context, next) {
   if (!url.endsWith('.ts')) return next(url, context);
   const source = await readFile(new URL(url), 'utf8');
-  const { code } = await transform(source, {
-    filename: fileURLToPath(url),
-    sourceMaps: 'inline',
-    jsc: {
-      parser: { syntax: 'typescript', decorators: true },
-      transform: { legacyDecorator: true, decoratorMetadata: true },
-      target: 'es2022',
-      keepClassNames: true,
-    },
-    module: { type: 'es6' },
-  });
+  const { code } = await transform(source, { ...swcOptions, filename: fileURLToPath(url) });
   return { format: 'module', source: code, shortCircuit: true };
 }
