@@ -4,6 +4,7 @@ import { type Duration, toMilliseconds } from '../../clock/duration.js';
 import { DefinitionError, show } from '../../errors/definition.error.js';
 import { StoreError } from '../../errors/store.error.js';
 import { outside } from '../../process-wide.js';
+import { incrementOf } from '../increment.js';
 import { PendingCalls } from '../pending-calls.js';
 import {
   type EnterReply,
@@ -108,11 +109,7 @@ export class RedisStore extends Store {
     key: string,
     options: { readonly by?: number; readonly ttl: Duration },
   ): Promise<number> {
-    const by = options.by ?? 1;
-    if (!Number.isSafeInteger(by)) {
-      throw new DefinitionError(`Store.incr option "by": expected a whole number, got ${show(by)}`);
-    }
-    const ttlMs = toMilliseconds(options.ttl, 'Store.incr option "ttl"');
+    const { by, ttlMs } = incrementOf(options);
     return this.#write('cmdxIncr', key, [String(by), String(ttlMs)]);
   }
 
