@@ -1,8 +1,8 @@
 import type { ExecutionContext } from '@nestjs/common';
-import { v7 as uuid } from 'uuid';
 import type { HeldLock, Invocation } from '../invocation.js';
 import type { LeaveStep } from '../store/store.js';
 import type { HandlerEnvelope } from './handler-envelope.js';
+import { newId } from './ids.js';
 import type { Plan } from './plan.js';
 import type { Outcome, Result } from './result.js';
 import type { Runtime } from './runtime.js';
@@ -74,11 +74,11 @@ export class Run implements Invocation {
   }
 
   get tid(): string {
-    return (this.#tid ??= uuid());
+    return (this.#tid ??= newId());
   }
 
   get cid(): string {
-    return (this.chain.cid ??= uuid());
+    return (this.chain.cid ??= newId());
   }
 
   get xid(): string | undefined {
