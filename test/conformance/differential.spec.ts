@@ -113,6 +113,8 @@ describe('do the stores decide alike?', () => {
   let proxy: TcpProxy;
   let redis: RedisStore;
   let observer: Redis;
+  /** The longest that a call of this schedule took, in milliseconds. */
+  let slowest = 0;
   const clock = new FollowingClock();
 
   beforeAll(async () => {
@@ -135,6 +137,7 @@ describe('do the stores decide alike?', () => {
       fc.asyncProperty(fc.array(action, { minLength: 5, maxLength: 40 }), async (actions) => {
         await observer.flushall();
         clock.waitedMs = 0;
+        slowest = 0;
         const memory = new MemoryStore();
         memory.useClock(clock);
         try {
@@ -156,12 +159,15 @@ describe('do the stores decide alike?', () => {
       const expected: LeaveReply[] = await redis.leave(next.steps);
       expect(await memory.leave(next.steps)).toEqual(expected);
     } else {
+      const started = performance.now();
       const expected = await redis.enter(next.steps, Deadline.after(5_000));
+      slowest = Math.max(slowest, performance.now() - started);
       const actual = await memory.enter(next.steps, Deadline.after(5_000));
       expect(actual.map(withoutLifetime)).toEqual(expected.map(withoutLifetime));
       for (const [i, reply] of actual.entries()) {
         const difference = lifetimeOf(reply) - lifetimeOf(expected[i]);
-        expect(Math.abs(difference)).toBeLessThanOrEqual(ROUNDING_MS);
+        // A server that stands still inside a script reads the time before and counts from after it.
+        expect(Math.abs(difference)).toBeLessThanOrEqual(ROUNDING_MS + slowest);
       }
     }
   }
