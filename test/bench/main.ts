@@ -19,7 +19,7 @@ export interface BenchReport {
 const FULL = {
   calls: { rounds: 9, callsPerRound: 10_000, manyKeys: 10_000 },
   redis: { rounds: 9, callsPerRound: 500 },
-  http: { few: false, rounds: 5, warmUpSeconds: 2, seconds: 2, connections: 32 },
+  http: { few: false, rounds: 5, warmUpSeconds: 2, seconds: 1, connections: 32 },
 };
 const QUICK = {
   calls: { rounds: 5, callsPerRound: 1_000, manyKeys: 1_000 },
