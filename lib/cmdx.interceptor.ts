@@ -42,7 +42,7 @@ export class CmdxInterceptor implements NestInterceptor {
       const answer = new HandlerAnswer(envelope, subscriber, (metadata) =>
         this.#answerSkip(context, handler, metadata),
       );
-      const subscription = scopes.run(envelope.current, () => next.handle().subscribe(answer));
+      const subscription = scopes.run(envelope, () => next.handle().subscribe(answer));
       return () => {
         subscription.unsubscribe();
         envelope.endStream();

@@ -6,16 +6,20 @@ import type { Plan } from './plan.js';
 import type { Outcome } from './result.js';
 import { Run } from './run.js';
 import type { Runtime } from './runtime.js';
-import { type Scope, scopes } from './scope.js';
+import { liveScope, type Scope, scopes } from './scope.js';
 import type { WrapperRecord } from './wrapper-record.js';
 
 /**
  * The envelope of one request to a guarded Nest handler. The interceptor opens it and publishes its
  * run; the wrapped method, reached after pipes, enters the rings; the interceptor closes it when
  * the answer has been made.
+ *
+ * It is the scope of the interceptors inside ours, and the run that of the body: so a handler that
+ * an interceptor calls again is told from one that calls itself.
  */
 export class HandlerEnvelope {
-  readonly #outer: Scope | undefined;
+  readonly kind = 'envelope';
+  #outer: Scope | undefined;
   #context: ExecutionContext | undefined;
   #current: Run;
   #entered = false;
@@ -30,6 +34,16 @@ export class HandlerEnvelope {
     this.#context = context;
     this.#outer = scopes.getStore();
     this.#current = new Run(runtime, plan, this.#outer, this);
+  }
+
+  /** The scope around the request. */
+  get outer(): Scope | undefined {
+    return this.#outer;
+  }
+
+  /** Whether both the answer and the body have ended. */
+  get ended(): boolean {
+    return this.#streamEnded && this.#current.ended;
   }
 
   /** The request's context, until both the answer and the body have ended. */
@@ -86,18 +100,19 @@ export class HandlerEnvelope {
   endStream(): void {
     this.#streamEnded = true;
     if (!this.#entered) this.#current.ended = true;
-    if (this.#current.ended) this.#dropContext();
+    if (this.ended) this.#dropContext();
     else void this.close();
   }
 
   /** Called when a run of this envelope has ended. */
   onEnd(run: Run): void {
-    if (this.#streamEnded && run === this.#current) this.#dropContext();
+    if (this.ended && run === this.#current) this.#dropContext();
   }
 
   #dropContext(): void {
     this.#context = undefined;
     this.#value = undefined;
+    this.#outer = liveScope(this.#outer);
   }
 
   /** An error after the body succeeded is the body's own only where its answer was a stream. */

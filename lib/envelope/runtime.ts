@@ -76,8 +76,7 @@ export class Runtime implements Invoker {
     if (record.rank < plan.rank && passesThrough(scope, record, instance)) {
       return original.apply(instance, args);
     }
-    const handler =
-      scope?.kind === 'run' && scope.handler?.isFor(record, instance) ? scope.handler : undefined;
+    const handler = scope?.kind === 'envelope' && scope.isFor(record, instance) ? scope : undefined;
     if (plan.stream) {
       return performStream(
         () =>

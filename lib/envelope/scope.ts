@@ -1,10 +1,11 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { ExecutionContext } from '@nestjs/common';
 import { once } from '../process-wide.js';
+import type { HandlerEnvelope } from './handler-envelope.js';
 import type { Run } from './run.js';
 
 /** What surrounds the code that is running. */
-export type Scope = Run | HandlerScope | CollectorScope;
+export type Scope = Run | HandlerEnvelope | HandlerScope | CollectorScope;
 
 /** Inside a Nest handler that is not guarded itself: guarded methods it calls read its context. */
 export interface HandlerScope {
@@ -33,7 +34,10 @@ export function liveScope(scope: Scope | undefined): Scope | undefined {
 /** The innermost invocation that has not ended: one that has is nobody's parent. */
 export function openRun(scope: Scope | undefined): Run | undefined {
   let each = liveScope(scope);
-  while (each?.kind === 'collector') each = liveScope(each.outer);
+  while (each?.kind === 'collector' || (each?.kind === 'envelope' && each.current.ended)) {
+    each = liveScope(each.outer);
+  }
+  if (each?.kind === 'envelope') return each.current;
   return each?.kind === 'run' ? each : undefined;
 }
 

@@ -37,6 +37,7 @@ import {
   Store,
 } from 'nestjs-cmdx';
 import {
+  catchError,
   concatMap,
   from,
   last,
@@ -852,5 +853,91 @@ describe.each(ADAPTERS)('an unguarded handler, on %s', (adapter) => {
     expect(await quota.perTenant()).toBeUndefined();
     expect(await quota.perTenant()).toBeUndefined();
     expect(http.store.size).toBe(0);
+  });
+});
+
+/** What each level of a handler that calls itself saw. */
+const levels: { tid: string; cid: string; root: boolean; hasContext: boolean }[] = [];
+
+@Controller()
+class CountsDown {
+  @Get('down/:n')
+  @LockWith(input('n'))
+  async down(@Param('n') n: string): Promise<string> {
+    const { tid: own, cid, root, context } = currentInvocation()!;
+    levels.push({ tid: own, cid, root, hasContext: context !== undefined });
+    if (n !== '0') await this.down(String(Number(n) - 1));
+    return `from ${n}`;
+  }
+
+  @Get('itself')
+  @LockWith('one', { wait: '1m' })
+  async itself(): Promise<string> {
+    return this.itself();
+  }
+}
+
+describe.each(ADAPTERS)('a handler that calls itself, on %s', (adapter) => {
+  it('is a nested invocation at each level, and the outermost ends last', async () => {
+    levels.length = 0;
+    const { get, telemetry } = await startHttp(adapter, { controllers: [CountsDown] });
+    expect((await get('/down/2')).text).toBe('from 2');
+    expect(levels.map(({ root }) => root)).toEqual([true, false, false]);
+    expect(new Set(levels.map(({ cid }) => cid)).size).toBe(1);
+    expect(levels.map(({ hasContext }) => hasContext)).toEqual([true, true, true]);
+    const tids = levels.map((level) => level.tid);
+    expect(telemetry.of('lock_acquired').map((event) => event.tid)).toEqual(tids);
+    expect(telemetry.of('task_executed').map((event) => event.tid)).toEqual(tids.toReversed());
+  });
+
+  it('is refused at once for the key that it holds, although it would wait', async () => {
+    const { get, telemetry } = await startHttp(adapter, { controllers: [CountsDown] });
+    expect(await get('/itself')).toMatchObject({ status: 409, body: { code: 'busy' } });
+    const [acquired] = telemetry.of('lock_acquired');
+    const [busy] = telemetry.of('lock_busy');
+    expect(busy).toMatchObject({ cid: acquired?.cid, payload: { holder: acquired?.tid } });
+  });
+});
+
+describe.each(ADAPTERS)('inner interceptors after the body has failed, on %s', (adapter) => {
+  it('still have the request, and no invocation', async () => {
+    const after: unknown[] = [];
+    @Injectable()
+    class Reporter {
+      @LockWith(header('x-tenant'))
+      async report(): Promise<void> {
+        const { root, lock } = currentInvocation()!;
+        after.push({ root, lock });
+      }
+    }
+    @Injectable()
+    class Reporting implements NestInterceptor {
+      constructor(private readonly reporter: Reporter) {}
+
+      intercept(_context: ExecutionContext, next: CallHandler): Observable<unknown> {
+        return next.handle().pipe(
+          catchError(async () => {
+            after.push(currentInvocation());
+            await this.reporter.report();
+            return 'reported';
+          }),
+        );
+      }
+    }
+    @Controller()
+    class Failing {
+      @Get('failing')
+      @UseInterceptors(Reporting)
+      @LockWith('failing')
+      async run(): Promise<string> {
+        throw new Error('no');
+      }
+    }
+    const { get } = await startHttp(adapter, { controllers: [Failing], providers: [Reporter] });
+    expect((await get('/failing', { 'x-tenant': 't1' })).text).toBe('reported');
+    expect(after).toEqual([
+      undefined,
+      { root: true, lock: { key: 'cmdx:lock:Reporter.report:t1' } },
+    ]);
   });
 });
