@@ -1,3 +1,4 @@
+import { ServerResponse } from 'node:http';
 import type { AbstractHttpAdapter } from '@nestjs/core';
 import {
   type PublicRefusalBody,
@@ -50,6 +51,11 @@ export function setRetryAfter(
 ): void {
   const seconds = refusal.retryAfter;
   if (seconds === undefined || !ANNOUNCED.has(refusal.code)) return;
-  if (adapter.isHeadersSent(response)) return;
-  adapter.setHeader(response, 'Retry-After', String(Math.max(1, Math.ceil(seconds))));
+  const value = String(Math.max(1, Math.ceil(seconds)));
+  if (response instanceof ServerResponse) {
+    // A middleware on Fastify has Node's own response, which the adapter of Nest 11 cannot handle.
+    if (!response.headersSent) response.setHeader('Retry-After', value);
+  } else if (!adapter.isHeadersSent(response)) {
+    adapter.setHeader(response, 'Retry-After', value);
+  }
 }
