@@ -8,7 +8,7 @@ import { checkOptions, DECORATOR_NAMES } from '../policies/option-rules.js';
 import { assertLegacyDecorator, guardHandlers, guardMethod } from './method-wrapper.js';
 
 /** What a policy decorator was called with. */
-export type PolicyArguments = readonly [first?: unknown, second?: unknown];
+export type PolicyArguments = readonly unknown[];
 
 /** The decorator of a policy: it records what was written and wraps, nothing else. */
 export function policyDecorator(policy: PolicyName, written: PolicyArguments) {
@@ -41,12 +41,12 @@ export function policyDecorator(policy: PolicyName, written: PolicyArguments) {
 /** Reads `()`, `(false)`, `(options)`, `(key)` and `(key, options)`. */
 function toRecord(policy: PolicyName, written: PolicyArguments, site: string): PolicyRecord {
   const [first, second] = written;
-  if (first === false) return { form: 'off' };
-  if (first === undefined && second === undefined) return { form: 'inherit' };
-  const hasKey = first !== undefined && isKeySpec(first);
-  const beside = second === undefined ? {} : second;
-  const options = hasKey || first === undefined ? beside : first;
-  if (!isOptions(options) || (!hasKey && first !== undefined && second !== undefined)) {
+  if (first === false && second === undefined) return { form: 'off' };
+  if (written.length === 0) return { form: 'inherit' };
+  const hasKey = isKeySpec(first);
+  const options = hasKey ? (second ?? {}) : first;
+  // A key that is undefined is one that has not been loaded yet: two files import each other.
+  if (!isOptions(options) || second === null || (!hasKey && second !== undefined)) {
     throw new DefinitionError(
       `${site}: expected (key, options), (key), (options), (false) or (), got (${written.map(show).join(', ')})`,
     );

@@ -101,6 +101,9 @@ describe('how may it be written?', () => {
     ['two lists of options', [{ ttl: 5 }, { wait: 5 }], '(an object (Object), an object (Object))'],
     ['a key and no options', ['a', 5], '("a", 5)'],
     ['a key and null', ['a', null], '("a", null)'],
+    ['false and options', [false, { ttl: 5 }], '(false, an object (Object))'],
+    ['a key that is undefined', [undefined], '(undefined)'],
+    ['the same, and options', [undefined, { ttl: 5 }], '(undefined, an object (Object))'],
   ])('not with %s', (_what, written, shown) => {
     const decorate = (): unknown =>
       loose(loose(LockWith)(...written))(
