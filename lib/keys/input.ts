@@ -122,6 +122,10 @@ class InputKey implements BindableResolver {
     for (let position = 0; position < args.length; position++) {
       const argument = args[position];
       if (argument === null || argument === undefined) continue;
+      if (typeof argument === 'function') {
+        objects += 1;
+        continue;
+      }
       if (typeof argument !== 'object' || Array.isArray(argument)) {
         primitives += 1;
         continue;

@@ -96,6 +96,7 @@ describe('can a name nobody has pass unseen?', () => {
     expect(key.call(called())).toBeUndefined();
     expect(key.call(called(null, undefined))).toBeUndefined();
     expect(key.call(called('a', {}))).toBeUndefined();
+    expect(key.call(called('a', () => undefined))).toBeUndefined();
   });
 
   it('two parameters named alike are an error at boot', () => {
