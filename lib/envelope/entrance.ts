@@ -36,10 +36,20 @@ export interface AskingRing {
   readonly step: EnterStep;
 }
 
+/** A ring whose key is blank. */
+interface SteppedAside {
+  readonly bypassed: PolicyName;
+}
+
+/** A ring that needs the store. */
+interface NeedsStore {
+  readonly policy: StorePolicy | OwnPolicy;
+}
+
 /** Rings that can be entered in one go. */
 interface Batch {
   /** In ring order: what asks the store, and what stepped aside. */
-  readonly items: (AskingRing | { readonly bypassed: PolicyName })[];
+  readonly items: (AskingRing | SteppedAside)[];
   readonly asking: AskingRing[];
   /** A limiter that decides on its own, after the store's answer. */
   own: { readonly policy: OwnPolicy; readonly key: string } | undefined;
@@ -211,12 +221,12 @@ function askStore(run: Run, batch: Batch): Awaitable<Refusal | undefined> {
   try {
     replies = run.runtime.enterStore(steps);
   } catch (error) {
-    return storeFailed(run, batch.asking, error);
+    return storeFailed(run, batch.items, error);
   }
   return replies instanceof Promise
     ? replies.then(
         (settled) => judge(run, batch, settled),
-        (error) => storeFailed(run, batch.asking, error),
+        (error) => storeFailed(run, batch.items, error),
       )
     : judge(run, batch, replies);
 }
@@ -280,13 +290,10 @@ export function refuseBy(
 
 /** Tells, in ring order, which rings let pass and which stepped aside, up to the first refusal. */
 function announce(run: Run, items: Batch['items'], replies: readonly EnterReply[]): void {
-  const { telemetry } = run.runtime;
   let position = 0;
   for (const item of items) {
     if ('bypassed' in item) {
-      if (telemetry.hears('policy_bypassed')) {
-        telemetry.emit('policy_bypassed', run, { policy: item.bypassed, reason: 'blank' });
-      }
+      announceBypass(run, item);
       continue;
     }
     const reply = replies[position++];
@@ -318,24 +325,28 @@ async function decide(run: Run, policy: OwnPolicy, key: string): Promise<Refusal
   }
 }
 
-/** The body runs without the store's answer only if every ring that asked says so. */
+/**
+ * The body runs without the store's answer only if every ring that asked says so.
+ *
+ * @param items what shared the trip, in ring order: what stepped aside before the first ring that
+ *   asked is told whatever becomes of the call, the rest only when the body runs
+ */
 export function storeFailed(
   run: Run,
-  asking: readonly { readonly policy: StorePolicy | OwnPolicy }[],
+  items: readonly (NeedsStore | SteppedAside)[],
   error: unknown,
   operation: 'enter' | 'limiter' = 'enter',
 ): Refusal | undefined {
   const { telemetry } = run.runtime;
+  const asking = items.filter((item) => 'policy' in item);
   const policies = asking.map(({ policy }) => policy.policy);
+  const first = items.findIndex((item) => 'policy' in item);
+  items.slice(0, first).forEach((item) => announceBypass(run, item));
   if (telemetry.hears('store_error')) {
     telemetry.emit('store_error', run, { operation, policies, error });
   }
   if (asking.every(({ policy }) => policy.onStoreError === 'run')) {
-    for (const policy of policies) {
-      if (telemetry.hears('policy_bypassed')) {
-        telemetry.emit('policy_bypassed', run, { policy, reason: 'store_error' });
-      }
-    }
+    items.slice(first).forEach((item) => announceBypass(run, item));
     return undefined;
   }
   const metadata = {
@@ -346,4 +357,16 @@ export function storeFailed(
     retryAfter: 1,
   } as const;
   return { metadata, skip: false, error: () => new StoreUnavailableError(metadata, run, error) };
+}
+
+function announceBypass(run: Run, item: NeedsStore | SteppedAside): void {
+  const { telemetry } = run.runtime;
+  if (!telemetry.hears('policy_bypassed')) return;
+  telemetry.emit(
+    'policy_bypassed',
+    run,
+    'bypassed' in item
+      ? { policy: item.bypassed, reason: 'blank' }
+      : { policy: item.policy.policy, reason: 'store_error' },
+  );
 }

@@ -6,10 +6,12 @@ import {
   fail,
   LoggerTelemetry,
   LockWith,
+  MemoryStore,
   OnTelemetry,
   perTask,
   RateLimit,
   skip,
+  StoreError,
   SystemClock,
   Telemetry,
   type TelemetryEvent,
@@ -309,6 +311,17 @@ class Told {
   async half(_id: string, _other: string | undefined): Promise<void> {}
 }
 
+@Injectable()
+class Tolerant {
+  @RateLimit(arg(0), { max: 5, per: 60, onStoreError: 'run' })
+  @LockWith(arg(1), { onStoreError: 'run' })
+  async run(_limitKey: string, _lockKey: string): Promise<void> {}
+
+  @RateLimit(arg(0), { max: 5, per: 60 })
+  @LockWith(arg(1))
+  async strict(_limitKey: string, _lockKey: string): Promise<void> {}
+}
+
 describe('What is told, and when?', () => {
   it('ring by ring, each event before the body it precedes', async () => {
     const { get, telemetry } = await boot({ providers: [Told] });
@@ -430,6 +443,44 @@ describe('What is told, and when?', () => {
       'task_started',
       'policy_bypassed',
       'lock_acquired',
+      'task_executed',
+    ]);
+  });
+
+  it('a blank key during an outage: it is told all the same, in ring order', async () => {
+    class Down extends MemoryStore {
+      override enter(): never {
+        throw new StoreError('disconnected', 'down');
+      }
+    }
+    const { get, telemetry } = await boot({ providers: [Tolerant] }, { store: new Down() });
+    const calls = async (limitKey: string, lockKey: string): Promise<unknown> => {
+      telemetry.clear();
+      await get(Tolerant).run(limitKey, lockKey);
+      return told(telemetry.events.slice(1, -1));
+    };
+    const storeError = (policy: string) => [
+      'store_error',
+      { operation: 'enter', policies: [policy], error: expect.any(StoreError) },
+    ];
+    expect(await calls('', '42')).toEqual([
+      ['policy_bypassed', { policy: 'rateLimit', reason: 'blank' }],
+      storeError('lock'),
+      ['policy_bypassed', { policy: 'lock', reason: 'store_error' }],
+    ]);
+    expect(await calls('42', '')).toEqual([
+      storeError('rateLimit'),
+      ['policy_bypassed', { policy: 'rateLimit', reason: 'store_error' }],
+      ['policy_bypassed', { policy: 'lock', reason: 'blank' }],
+    ]);
+    telemetry.clear();
+    await expect(get(Tolerant).strict('', '42')).rejects.toMatchObject({
+      code: 'store_unavailable',
+    });
+    expect(telemetry.names).toEqual([
+      'task_started',
+      'policy_bypassed',
+      'store_error',
       'task_executed',
     ]);
   });
