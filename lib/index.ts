@@ -14,8 +14,15 @@ export type { MethodDescription, PolicyDescription } from './plan/description.js
 export { arg, input } from './keys/input.js';
 export { clientIp, fromRequest, header } from './keys/request.js';
 export { segment } from './keys/segment.js';
+export type { SegmentPart } from './keys/segment.js';
 export { perTask } from './keys/key-resolver.js';
-export type { KeyFunction, KeyResolver, KeyValue } from './keys/key-resolver.js';
+export type {
+  BindableResolver as BuiltInKey,
+  KeyFunction,
+  KeyResolver,
+  KeyValue,
+  PerTask,
+} from './keys/key-resolver.js';
 export { StoreKey } from './keys/store-key.js';
 
 export { Cmdx } from './envelope/cmdx.js';

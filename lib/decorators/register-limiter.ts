@@ -11,10 +11,10 @@ import { BUILT_IN_LIMITERS, isBuiltInLimiter, type Limiter } from '../policies/l
  * @param limiter answers a quota with an admission; `this` is the instance
  * @throws DefinitionError for a built-in or empty name, or when `limiter` is no function
  */
-export function RegisterLimiter(name: string, limiter: Limiter): (target: AnyClass) => void {
+export function RegisterLimiter(name: string, limiter: Limiter): ClassDecorator {
   return (target) => {
     checkLimiter(name, limiter, `${target.name}: @RegisterLimiter`);
-    addLimiter(target, name, limiter);
+    addLimiter(target as unknown as AnyClass, name, limiter);
   };
 }
 

@@ -67,4 +67,4 @@ function ended(run: Run): Promise<void> | undefined {
 
 /** The application's handle on its guarded methods. Injectable; one class per process. */
 export const Cmdx: typeof CmdxHandle = once('Cmdx', () => CmdxHandle);
-export type Cmdx = CmdxHandle;
+export interface Cmdx extends CmdxHandle {}

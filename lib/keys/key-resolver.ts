@@ -17,11 +17,15 @@ export type KeyFunction<A extends readonly unknown[] = readonly never[]> = (
   ...args: A
 ) => KeyValue | Promise<KeyValue>;
 
-const PER_TASK = Symbol.for('cmdx:per-task');
+const PER_TASK: unique symbol = Symbol.for('cmdx:per-task') as never;
+
+/** The type of {@link perTask}. */
+export interface PerTask {
+  readonly [PER_TASK]: true;
+}
 
 /** One bucket for the whole task: the store key ends with the task's name. */
-export const perTask: { readonly [PER_TASK]: true } = Object.freeze({ [PER_TASK]: true as const });
-export type PerTask = typeof perTask;
+export const perTask: PerTask = Object.freeze({ [PER_TASK]: true as const });
 
 /** Every function has a `call`, which makes none of them a resolver. */
 export interface NoFunction {

@@ -1,25 +1,43 @@
 import { types } from 'node:util';
+import { isThenable } from '../awaitable.js';
+import { DefinitionError, show } from '../errors/definition.error.js';
 import type { Invocation } from '../invocation.js';
 import {
   BINDABLE,
   type BindableResolver,
   isBindable,
+  isKeyResolver,
   type KeyResolver,
   type KeyValue,
   type MethodShape,
+  type NoFunction,
 } from './key-resolver.js';
 import { escapePart, toText } from './store-key.js';
 
 /**
  * Composes a key of several: ``segment`${input('tenantId')}:${input('accountId')}` ``. Each part has
  * `%` and `:` escaped, so two different lists of parts never make the same key, as long as a `:`
- * stands between every two of them. A blank part makes the whole key blank.
+ * stands between every two of them. A part that turns out blank makes the whole key blank.
+ *
+ * @throws DefinitionError for a part that could never be one: blank as it is written, or a function
  */
 export function segment(
   texts: TemplateStringsArray,
-  ...parts: readonly (KeyResolver | KeyValue)[]
+  ...parts: readonly SegmentPart[]
 ): BindableResolver {
+  for (const part of parts) assertPart(part);
   return new CompositeKey(texts, parts);
+}
+
+/** A text that is the same for every call, or what makes one of a call. */
+export type SegmentPart = string | number | bigint | (KeyResolver & NoFunction);
+
+function assertPart(part: unknown): void {
+  const text = typeof part === 'bigint' || Number.isFinite(part) || typeof part === 'string';
+  if ((text && part !== '') || isKeyResolver(part)) return;
+  throw new DefinitionError(
+    `segment\`\`: expected parts that are texts, numbers or key resolvers such as input('x'), got ${show(part)}`,
+  );
 }
 
 class CompositeKey implements BindableResolver {
@@ -27,7 +45,7 @@ class CompositeKey implements BindableResolver {
 
   constructor(
     private readonly texts: readonly string[],
-    private readonly parts: readonly (KeyResolver | KeyValue)[],
+    private readonly parts: readonly SegmentPart[],
   ) {}
 
   get fromRequest(): boolean {
@@ -47,9 +65,9 @@ class CompositeKey implements BindableResolver {
 
   call(invocation: Invocation): KeyValue | Promise<KeyValue> {
     const values = this.parts.map((part) =>
-      typeof part === 'object' && part !== null ? part.call(invocation) : part,
+      typeof part === 'object' ? part.call(invocation) : part,
     );
-    return values.some((value) => value instanceof Promise)
+    return values.some(isThenable)
       ? Promise.all(values).then((settled) => this.#compose(settled))
       : this.#compose(values as KeyValue[]);
   }
@@ -69,7 +87,7 @@ class CompositeKey implements BindableResolver {
   }
 }
 
-function isAsync(part: KeyResolver | KeyValue): boolean {
+function isAsync(part: SegmentPart): boolean {
   if (isBindable(part)) return part.async;
-  return typeof part === 'object' && part !== null && types.isAsyncFunction(part.call);
+  return typeof part === 'object' && types.isAsyncFunction(part.call);
 }

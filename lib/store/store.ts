@@ -182,4 +182,4 @@ abstract class StoreContract {
 
 /** See {@link StoreContract}; one class per process, whichever copy of the package is loaded. */
 export const Store: typeof StoreContract = once('Store', () => StoreContract);
-export type Store = StoreContract;
+export interface Store extends StoreContract {}

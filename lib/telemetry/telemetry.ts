@@ -102,4 +102,4 @@ function isThenable(value: unknown): value is PromiseLike<unknown> {
 
 /** The events of one application. Injectable; one class per process, whichever copy is loaded. */
 export const Telemetry: typeof TelemetryHub = once('Telemetry', () => TelemetryHub);
-export type Telemetry = TelemetryHub;
+export interface Telemetry extends TelemetryHub {}

@@ -1,7 +1,8 @@
 import { describe, expect, it } from '@jest/globals';
 import * as fc from 'fast-check';
-import { arg, header, input, type Invocation, segment } from 'nestjs-cmdx';
+import { arg, header, input, type Invocation, perTask, segment } from 'nestjs-cmdx';
 import { KeyProblem } from '../../../lib/keys/key-resolver.js';
+import { definitionMessage } from '../../support/definition.js';
 
 describe('does segment`` keep its parts apart?', () => {
   it('escapes what separates them, and nothing else', () => {
@@ -39,6 +40,22 @@ describe('does segment`` keep its parts apart?', () => {
 
   it('a part that is no key is no key', () => {
     expect(() => read(segment`${arg(0)}`, { id: 1 })).toThrow(KeyProblem);
+  });
+
+  it.each([
+    ['a function', (id: string) => id, 'a function'],
+    ['a resolver class', class Tenants {}, 'function Tenants'],
+    ['perTask', perTask, 'an object (Object)'],
+    ['an object', {}, 'an object (Object)'],
+    ['a boolean', true, 'true'],
+    ['NaN', Number.NaN, 'NaN'],
+    ['an empty text', '', '""'],
+    ['null', null, 'null'],
+    ['what is not there', undefined, 'undefined'],
+  ])('%s cannot be a part', (_what, part, shown) => {
+    expect(definitionMessage(() => segment`tenant:${part as never}`)).toContain(
+      `segment\`\`: expected parts that are texts, numbers or key resolvers such as input('x'), got ${shown}`,
+    );
   });
 
   it('waits for parts that are promises', async () => {

@@ -25,8 +25,8 @@ class FastifyAdapterOfNest11 extends FastifyAdapter {
     return (response as { sent: boolean }).sent;
   }
 
-  override setHeader(response: never, name: string, value: string): unknown {
-    return (response as { header(name: string, value: string): unknown }).header(name, value);
+  override setHeader(response: never, name: string, value: string): void {
+    (response as { header(name: string, value: string): void }).header(name, value);
   }
 }
 
