@@ -1,3 +1,4 @@
+import type { DynamicModule } from '@nestjs/common';
 import { Observable } from 'rxjs';
 import { type AnyClass, findMethod } from './method-name.js';
 
@@ -21,6 +22,8 @@ const REDIRECT = '__redirect__';
 const RENDER = '__renderTemplate__';
 const INJECTED_PARAMETERS = 'self:paramtypes';
 const INJECTED_PROPERTIES = 'self:properties_metadata';
+const MODULE_IMPORTS = 'imports';
+const MODULE_PROVIDERS = 'providers';
 const PARAMETER_TYPES = 'design:paramtypes';
 const RETURN_TYPE = 'design:returntype';
 
@@ -121,6 +124,21 @@ export function injectedTokens(target: AnyClass): readonly unknown[] {
     ...read<{ readonly param: unknown }>(INJECTED_PARAMETERS).map(({ param }) => param),
     ...read<{ readonly type: unknown }>(INJECTED_PROPERTIES).map(({ type }) => type),
   ];
+}
+
+/** What a module imports and provides, static and dynamic; nothing for what is not known yet. */
+export function moduleMetadata(module: unknown): {
+  readonly imports: readonly unknown[];
+  readonly providers: readonly unknown[];
+} {
+  const dynamic = (typeof module === 'object' ? (module ?? {}) : {}) as Partial<DynamicModule>;
+  const target: unknown = dynamic.module ?? module;
+  const read = (name: string): readonly unknown[] =>
+    typeof target === 'function' ? (Reflect.getMetadata(name, target) ?? []) : [];
+  return {
+    imports: [...read(MODULE_IMPORTS), ...(dynamic.imports ?? [])],
+    providers: [...read(MODULE_PROVIDERS), ...(dynamic.providers ?? [])],
+  };
 }
 
 function routeArguments(target: AnyClass, method: PropertyKey): readonly RouteArgument[] {

@@ -48,6 +48,11 @@ describe('which options does forRoot() refuse?', () => {
       { store: {} },
       `${option('store')}expected a Store, got an object (Object)`,
     ],
+    [
+      'what only looks like a store',
+      { store: { enter: () => [], leave: () => [] } },
+      `${option('store')}expected a Store, got an object (Object)`,
+    ],
     ['null for a store', { store: null }, `${option('store')}expected a Store, got null`],
     [
       'a clock that is none',
@@ -277,6 +282,37 @@ describe('can what the options need be guarded itself?', () => {
     ['of an existing one', { useExisting: Options }, 'Options -> Connection -> Config'],
   ])('no: %s', (_what, options, path) => {
     expect(definitionMessage(() => CmdxModule.forRootAsync(options as never))).toBe(error(path));
+  });
+
+  const CONNECTION = Symbol('CONNECTION');
+
+  it.each([
+    ['a factory', { provide: 'URL', inject: [Config], useFactory }, 'Config'],
+    ['an alias', { provide: 'URL', useExisting: Connection }, 'Connection -> Config'],
+    ['a class', { provide: 'URL', useClass: Connection }, 'Config'],
+    ['a guarded class of its own name', { provide: Config, useClass: Config }, 'Config'],
+  ])('no: behind a token that %s of an imported module provides', (_what, provider, path) => {
+    @Module({ providers: [provider] })
+    class Inner {}
+    @Module({ imports: [Inner, undefined as never] })
+    class Outer {}
+    const dynamic = {
+      module: Outer,
+      providers: [{ provide: CONNECTION, inject: [provider.provide], useFactory }],
+    };
+    const make = (): unknown =>
+      CmdxModule.forRootAsync({ imports: [dynamic], inject: [CONNECTION], useFactory });
+    const way = provider.provide === Config ? 'CONNECTION' : 'CONNECTION -> URL';
+    expect(definitionMessage(make)).toBe(error(`${way} -> ${path}`));
+  });
+
+  it('a value in place of a guarded class is fine', async () => {
+    @Module({ providers: [{ provide: Config, useValue: {} }], exports: [Config] })
+    class Values {}
+    const app = await application(
+      CmdxModule.forRootAsync({ imports: [Values], inject: [Config], useFactory }),
+    );
+    await app.close();
   });
 });
 
