@@ -1,20 +1,27 @@
 import type { Deadline } from '../../clock/deadline.js';
 import { StoreError } from '../../errors/store.error.js';
-import { LateError } from './link.js';
+import { LateError, type Patience } from './link.js';
 
 /** One call of the store on its way: what it may have left in Redis, and why it can fail. */
-export class Call {
+export class Call implements Patience {
   /** Whether a command was handed to the socket: Redis may have executed it. */
   written = false;
   /** Whether an answer to it is outstanding. */
   sent = false;
   /** Whether a reply was lost and the command was sent again. */
   resent = false;
+  #onEnd: (() => void) | undefined;
 
   constructor(readonly deadline: Deadline) {}
 
-  /** The reason to give when the deadline passes first. */
-  expired(cause: unknown): StoreError {
+  /** One listener at a time: a call waits for one thing after the other. */
+  onEnd(listener: () => void): void {
+    this.#onEnd = listener;
+  }
+
+  /** Gives up, because the deadline passes first. @returns the reason to give */
+  expire(cause: unknown): StoreError {
+    this.#onEnd?.();
     if (this.sent) return new StoreError('timeout', 'Redis did not answer in time.');
     return new StoreError('disconnected', `There is no connection to Redis${because(cause)}.`, {
       cause,

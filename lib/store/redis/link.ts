@@ -26,7 +26,7 @@ export class Link {
   #client: OwnClient | undefined;
   #ready = false;
   #closed = false;
-  #waiter: PromiseWithResolvers | undefined;
+  readonly #waiters = new Set<Waiter>();
   #session = 0;
   #reopening: NodeJS.Timeout | undefined;
   /** By node address; a standalone server has the address ''. */
@@ -56,13 +56,21 @@ export class Link {
   }
 
   /**
+   * @param patience whose end is the end of the wait: the promise is then dropped, unsettled, so that
+   *   a long outage leaves nothing behind of the calls that it has refused
    * @returns the connection as soon as it is ready
    * @throws StoreError (`closed`)
    */
-  async use(): Promise<OwnClient> {
+  async use(patience?: Patience): Promise<OwnClient> {
     if (this.#closed) throw closedError();
     const client = this.open();
-    if (!this.#ready) await (this.#waiter ??= withResolvers()).promise;
+    if (!this.#ready) {
+      await new Promise<void>((resolve, reject) => {
+        const waiter = { resolve, reject };
+        this.#waiters.add(waiter);
+        patience?.onEnd(() => this.#waiters.delete(waiter));
+      });
+    }
     return client;
   }
 
@@ -104,7 +112,8 @@ export class Link {
     this.#closed = true;
     this.#ready = false;
     clearTimeout(this.#reopening);
-    this.#waiter?.reject(closedError());
+    for (const waiter of this.#waiters) waiter.reject(closedError());
+    this.#waiters.clear();
     const client = this.#client;
     if (!client || client.status === 'end') return;
     const ended = new Promise<void>((resolve) => {
@@ -142,8 +151,8 @@ export class Link {
     }
     if (session !== this.#session || this.#closed) return;
     this.#ready = true;
-    this.#waiter?.resolve();
-    this.#waiter = undefined;
+    for (const waiter of this.#waiters) waiter.resolve();
+    this.#waiters.clear();
     this.onReady();
   }
 
@@ -202,19 +211,13 @@ function closedError(): StoreError {
   return new StoreError('closed', 'The Redis store is closed.');
 }
 
-interface PromiseWithResolvers {
-  readonly promise: Promise<void>;
+interface Waiter {
   readonly resolve: () => void;
   readonly reject: (error: Error) => void;
 }
 
-function withResolvers(): PromiseWithResolvers {
-  let resolve!: () => void;
-  let reject!: (error: Error) => void;
-  const promise = new Promise<void>((onResolve, onReject) => {
-    resolve = onResolve;
-    reject = onReject;
-  });
-  promise.catch(() => undefined);
-  return { promise, resolve, reject };
+/** How long somebody waits. */
+export interface Patience {
+  /** @param listener told when it has ended */
+  onEnd(listener: () => void): void;
 }

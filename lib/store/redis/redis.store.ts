@@ -235,7 +235,7 @@ export class RedisStore extends Store {
   ): Promise<T> {
     if (this.#closed) return Promise.reject(closedError());
     const call = new Call(deadline);
-    const expired = (): Error => call.expired(this.#link.lastError);
+    const expired = (): Error => call.expire(this.#link.lastError);
     this.#running += 1;
     return outside(() => this.#pending.settleBy(deadline.at, run(call), expired)).then(
       (value) => {
@@ -297,7 +297,7 @@ export class RedisStore extends Store {
 
   async #connected(call: Call): Promise<OwnClient> {
     if (call.deadline.remaining() <= 0) throw new LateError(false);
-    return this.#link.use();
+    return this.#link.use(call);
   }
 }
 
