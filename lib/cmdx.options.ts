@@ -8,7 +8,7 @@ import type { Limiter } from './policies/limiters/limiter.js';
 import { suspiciousDurations } from './plan/settings.js';
 import { checkOptions } from './policies/option-rules.js';
 import type { PolicyDefaults } from './policies/options.js';
-import type { Store } from './store/store.js';
+import { Store } from './store/store.js';
 import type { TelemetryListener } from './telemetry/telemetry.js';
 
 /** What `CmdxModule.forRoot()` is told. */
@@ -157,8 +157,7 @@ function isFunction(value: unknown): boolean {
 }
 
 function isStore(value: unknown): boolean {
-  const store = value as Partial<Store> | null;
-  return typeof store?.enter === 'function' && typeof store.leave === 'function';
+  return value instanceof Store;
 }
 
 function isClock(value: unknown): boolean {

@@ -1,12 +1,13 @@
 import { setMaxListeners } from 'node:events';
 import type { ExecutionContext } from '@nestjs/common';
-import type { Awaitable } from '../awaitable.js';
+import { type Awaitable, isThenable } from '../awaitable.js';
 import type { Clock } from '../clock/clock.js';
 import { Deadline } from '../clock/deadline.js';
 import { ShuttingDownError } from '../errors/refusals.js';
 import { StoreError } from '../errors/store.error.js';
 import { outside } from '../process-wide.js';
 import { PendingCalls } from '../store/pending-calls.js';
+import { soundReplies } from '../store/sound-replies.js';
 import type { EnterReply, EnterStep, LeaveReply, LeaveStep, Store } from '../store/store.js';
 import type { Telemetry } from '../telemetry/telemetry.js';
 import type { Invoker } from './binding.js';
@@ -118,13 +119,14 @@ export class Runtime implements Invoker {
   enterStore(steps: readonly EnterStep[]): Awaitable<EnterReply[]> {
     const deadline = Deadline.after(this.#options.storeTimeoutMs);
     const answer = this.store.enter(steps, deadline);
-    if (!(answer instanceof Promise)) return answer;
+    if (!isThenable(answer)) return soundReplies(steps, answer);
+    const sound = Promise.resolve(answer).then((replies) => soundReplies(steps, replies));
     let gaveUp = false;
-    answer.then(
+    sound.then(
       (replies) => gaveUp && this.#giveBackLate(steps, replies),
       () => undefined,
     );
-    return this.#calls.settleBy(deadline.at + GRACE_MS, answer, () => {
+    return this.#calls.settleBy(deadline.at + GRACE_MS, sound, () => {
       gaveUp = true;
       return new StoreError('timeout', 'The store did not settle by its deadline.');
     });
@@ -133,11 +135,11 @@ export class Runtime implements Invoker {
   /** Gives back to the store; settles soon after `storeTimeout`. */
   leaveStore(steps: readonly LeaveStep[]): Awaitable<LeaveReply[]> {
     const answer = this.store.leave(steps);
-    if (!(answer instanceof Promise)) return answer;
+    if (!isThenable(answer)) return answer;
     const at = performance.now() + this.#options.storeTimeoutMs + GRACE_MS;
     return this.#calls.settleBy(
       at,
-      answer,
+      Promise.resolve(answer),
       () => new StoreError('timeout', 'The store did not settle in time.'),
     );
   }
@@ -213,7 +215,13 @@ export class Runtime implements Invoker {
       ttlMs,
     }));
     if (leaves.length === 0) return;
-    outside(() => Promise.resolve(this.store.leave(leaves)).catch(() => undefined));
+    outside(async () => {
+      try {
+        await this.store.leave(leaves);
+      } catch {
+        // It stays until its ttl; the caller has long been told that the store did not answer.
+      }
+    });
   }
 }
 
