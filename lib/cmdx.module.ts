@@ -8,6 +8,7 @@ import {
   type OnModuleInit,
 } from '@nestjs/common';
 import { ApplicationConfig, HttpAdapterHost, ModulesContainer } from '@nestjs/core';
+import { isThenable } from './awaitable.js';
 import { assertOptionsNeedNoGuardedClass } from './boot/options-dependencies.js';
 import { Explorer } from './boot/explorer.js';
 import { ApplicationPlanner } from './boot/planner.js';
@@ -23,7 +24,8 @@ import { type CmdxModuleOptions, type ResolvedOptions, resolveOptions } from './
 import { CMDX_RUNTIME } from './envelope/binding.js';
 import { Cmdx } from './envelope/cmdx.js';
 import { Runtime } from './envelope/runtime.js';
-import { DefinitionError } from './errors/definition.error.js';
+import { DefinitionError, show } from './errors/definition.error.js';
+import { describeThrown } from './errors/reading.js';
 import { isStoreError } from './errors/store.error.js';
 import { outside } from './process-wide.js';
 import { MemoryStore } from './store/memory/memory.store.js';
@@ -128,19 +130,20 @@ export class CmdxModule
         'The store coordinates this process only; give forRoot() a shared one if there are several.',
       );
     }
-    outside(() => this.#greetStore());
+    outside(() => void this.#greetStore());
   }
 
   /** The boot never waits for the store: one that is down is told, and refused call by call. */
-  #greetStore(): void {
-    this.store.open();
-    this.store.get(GREETING).catch((error: unknown) => {
+  async #greetStore(): Promise<void> {
+    try {
+      this.store.open();
+      await this.store.get(GREETING);
+    } catch (error) {
       if (isStoreError(error) && error.reason === 'closed') return;
-      const reason = error instanceof Error ? error.message : String(error);
       this.planner.warnOnce(
-        `The store does not answer (${reason}); until it does, guarded calls are refused as store_unavailable.`,
+        `The store does not answer (${describeThrown(error)}); until it does, guarded calls are refused as store_unavailable.`,
       );
-    });
+    }
   }
 
   async beforeApplicationShutdown(): Promise<void> {
@@ -184,17 +187,23 @@ function makeRuntime(
   });
 }
 
-/** An id for logs must not decide over a call: a resolver that throws is told once and answers nothing. */
+const CORRELATION_ID = 'CmdxModule.forRoot() option "correlationId"';
+
+/** An id for logs must not decide over a call: a resolver that throws, or answers no text, is told once. */
 function harmless(
   correlationId: NonNullable<ResolvedOptions['correlationId']>,
   warnOnce: (message: string) => void,
 ): NonNullable<ResolvedOptions['correlationId']> {
   return (context) => {
     try {
-      return correlationId(context);
+      const answer: unknown = correlationId(context) ?? undefined;
+      if (answer === undefined || typeof answer === 'string') return answer;
+      // A promise that nobody waits for would end the process when it rejects.
+      if (isThenable(answer)) answer.then(undefined, () => undefined);
+      warnOnce(`${CORRELATION_ID}: expected a string or undefined, got ${show(answer)}`);
     } catch (error) {
-      warnOnce(`CmdxModule.forRoot() option "correlationId" threw: ${String(error)}`);
-      return undefined;
+      warnOnce(`${CORRELATION_ID} threw: ${describeThrown(error)}`);
     }
+    return undefined;
   };
 }

@@ -1,6 +1,7 @@
 import { isObservable } from 'rxjs';
 import { andThen, type Awaitable } from '../awaitable.js';
 import { DefinitionError } from '../errors/definition.error.js';
+import { messageOf } from '../errors/reading.js';
 import { isRefusalError, isTaskFailedError } from '../errors/refusals.js';
 import { enterRings, type Refusal } from './entrance.js';
 import { type Outcome, rememberFailure } from './result.js';
@@ -82,11 +83,10 @@ export function outcomeOf(error: unknown): Outcome {
   if (isTaskFailedError(error)) {
     return { status: 'failed', error, reason: error.reason, metadata: error.metadata };
   }
-  const reason = error instanceof Error ? error.message : undefined;
   return {
     status: 'failed',
     error,
-    reason,
+    reason: messageOf(error),
     metadata: isRefusalError(error) ? error.metadata : {},
   };
 }

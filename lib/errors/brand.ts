@@ -1,3 +1,5 @@
+import { attempt } from './reading.js';
+
 /**
  * Errors are told apart by a brand, not by `instanceof`: an application may load the ESM and the
  * CJS copy of the package side by side, and each copy has classes of its own.
@@ -9,9 +11,8 @@ export function brand(error: Error, name: string): void {
 }
 
 export function brandOf(error: unknown): string | undefined {
-  return typeof error === 'object' && error !== null
-    ? ((error as Record<symbol, unknown>)[BRAND] as string | undefined)
-    : undefined;
+  if (typeof error !== 'object' || error === null) return undefined;
+  return attempt(() => (error as Record<symbol, unknown>)[BRAND] as string | undefined);
 }
 
 export function hasBrand(error: unknown, name: string): boolean {

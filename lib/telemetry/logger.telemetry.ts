@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import { Logger } from '@nestjs/common';
+import { describeThrown } from '../errors/reading.js';
 import { TELEMETRY_EVENTS, type TelemetryEvent } from './events.js';
 import type { Telemetry, TelemetryListener } from './telemetry.js';
 
@@ -36,7 +37,6 @@ export class LoggerTelemetry implements TelemetryListener {
   #describe(event: TelemetryEvent): string {
     const payload = event.payload as Record<string, unknown>;
     const key = payload['lockKey'] ?? payload['rateLimitKey'];
-    const error = payload['error'];
     const fields: Record<string, unknown> = {
       task: event.task,
       code: payload['code'],
@@ -45,7 +45,7 @@ export class LoggerTelemetry implements TelemetryListener {
       reason: payload['reason'],
       operation: payload['operation'],
       retryAfter: payload['retryAfter'],
-      error: error instanceof Error ? error.message : error,
+      error: 'error' in payload ? describeThrown(payload['error']) : undefined,
       key: typeof key === 'string' ? this.#showKey(key) : undefined,
       tid: event.tid,
     };

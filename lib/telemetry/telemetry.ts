@@ -1,5 +1,6 @@
 import { Logger } from '@nestjs/common';
 import { DefinitionError, show } from '../errors/definition.error.js';
+import { stackOf } from '../errors/reading.js';
 import { once } from '../process-wide.js';
 import {
   TELEMETRY_EVENTS,
@@ -88,10 +89,9 @@ class TelemetryHub {
   #logOnce(subscriber: TelemetrySubscriber, event: TelemetryEvent, error: unknown): void {
     if (this.#failed.has(subscriber)) return;
     this.#failed.add(subscriber);
-    const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
     this.#logger.error(
       `A subscriber of "${event.name}" failed; further failures of it are not logged.`,
-      text,
+      stackOf(error),
     );
   }
 }
