@@ -179,9 +179,10 @@ function denial(
   };
 }
 
+/** A custom limiter's `Infinity` or `NaN` is no time to name and no count. */
 function present<K extends string>(
   name: K,
   value: number | null | undefined,
 ): { [P in K]?: number } {
-  return value === undefined || value === null ? {} : ({ [name]: value } as { [P in K]: number });
+  return Number.isFinite(value) ? ({ [name]: value } as { [P in K]: number }) : {};
 }

@@ -73,6 +73,7 @@ function enter(store: RedisStore, ...steps: EnterStep[]): Promise<EnterReply[]> 
 
 interface Failure {
   readonly reason: string;
+  readonly message: string;
   readonly afterMs: number;
 }
 
@@ -82,7 +83,8 @@ async function failureOf(call: () => Promise<unknown>): Promise<Failure> {
     await call();
   } catch (error) {
     if (!isStoreError(error)) throw error;
-    return { reason: error.reason, afterMs: performance.now() - start };
+    const { reason, message } = error;
+    return { reason, message, afterMs: performance.now() - start };
   }
   throw new Error('expected the call to fail');
 }
@@ -457,6 +459,8 @@ describe('our connection', () => {
     await observer.lpush('list', 'x');
     const failure = await failureOf(() => enter(store, hold('before'), hold('list')));
     expect(failure.reason).toBe('error');
+    // The message is logged, and keys are what users are known by.
+    expect(failure.message).not.toContain('list');
     expect(await observer.exists('before')).toBe(0);
     expect(await observer.type('list')).toBe('list');
     await observer.lpush('counter', 'x');

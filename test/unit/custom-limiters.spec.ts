@@ -216,13 +216,13 @@ describe('what if a limiter answers no admission?', () => {
     await expect(get(Invoices).send()).rejects.toBe(broken);
   });
 
-  it('a hint that is null counts as none', async () => {
+  it.each([null, Infinity, Number.NaN])('a hint that is %p counts as none', async (hint) => {
     @Injectable()
     class Invoices {
       @RateLimit({
         max: 1,
         per: 60,
-        limiter: () => ({ admitted: false, count: null, retryAfter: null }) as unknown as Admission,
+        limiter: () => ({ admitted: false, count: hint, retryAfter: hint }) as unknown as Admission,
       })
       async send(): Promise<void> {}
     }

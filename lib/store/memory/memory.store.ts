@@ -110,7 +110,7 @@ export class MemoryStore extends Store {
     const { by, ttlMs } = incrementOf(options);
     const now = this.#nowMs();
     const found = this.#records.find(key, now);
-    const sum = (found ? integerIn(found.text(), key) : 0) + by;
+    const sum = (found ? integerIn(found.text()) : 0) + by;
     const entry = new Window(sum, sum, found?.expiresAt ?? now + ttlMs);
     this.#records.put(key, entry, now);
     this.#wakeSweeper();
@@ -283,9 +283,10 @@ class Bucket implements Entry {
   }
 }
 
-function integerIn(text: string, key: string): number {
+/** The error names no key, because it is written to logs. */
+function integerIn(text: string): number {
   if (/^-?\d+$/.test(text)) return Number(text);
-  throw new StoreError('error', `Store.incr: the value of "${key}" is not a whole number.`);
+  throw new StoreError('error', 'Store.incr: the value under the key is not a whole number.');
 }
 
 function bound(name: string, value: number): number {

@@ -36,7 +36,8 @@ export function decodeReplies(steps: readonly EnterStep[], reply: ScriptReply): 
 
 function decodeReply(step: EnterStep, [outcome, second, third]: ScriptReply): EnterReply {
   if (outcome === -1) {
-    throw new StoreError('error', `Redis key "${step.key}" holds no lease: ${second}`);
+    // No key: the message is written to logs.
+    throw new StoreError('error', `The Redis key of a lease holds something else: ${second}`);
   }
   const admitted = outcome === 1;
   switch (step.kind) {
