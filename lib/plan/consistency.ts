@@ -26,9 +26,11 @@ export class PlanConsistency {
       this.#assertOwnKeys({ target, task: plan.task, ring });
       const identity = `${ring.policy.policy} ${ring.keyBase}`;
       const known = this.#byKey.get(identity);
+      // A name may be another method's task: then both share its keys, whichever is seen first.
+      const name = ring.options.name ?? known?.ring.options.name;
       if (!known) this.#byKey.set(identity, { target, task: plan.task, ring });
-      else if (ring.options.name === undefined) assertSameClass(known, target, plan.task, ring);
-      else if (ring.policy.policy === 'rateLimit') assertAgreement(known, plan.task, ring);
+      else if (name === undefined) assertSameClass(known, target, plan.task, ring);
+      else if (ring.policy.policy === 'rateLimit') assertAgreement(known, plan.task, ring, name);
     }
   }
 
@@ -51,12 +53,12 @@ function assertSameClass(known: Known, target: object, task: string, ring: Compi
   );
 }
 
-function assertAgreement(known: Known, task: string, ring: CompiledRing): void {
+function assertAgreement(known: Known, task: string, ring: CompiledRing, name: string): void {
   for (const option of SHARED) {
     const [theirs, ours] = [known.ring.options[option], ring.options[option]];
     if (comparable(option, theirs) === comparable(option, ours)) continue;
     throw new DefinitionError(
-      `${task}: @RateLimit option "${option}": expected ${show(theirs)} as on ${known.task}, which shares the name "${ring.options.name}"; got ${show(ours)}`,
+      `${task}: @RateLimit option "${option}": expected ${show(theirs)} as on ${known.task}, which shares the name "${name}"; got ${show(ours)}`,
     );
   }
 }

@@ -158,6 +158,31 @@ describe('whose keys must not meet?', () => {
     );
   });
 
+  it('so must a method and one that is named like its task, in either order', async () => {
+    @Injectable()
+    class Mail {
+      @RateLimit({ max: 5, per: 60 })
+      async send(): Promise<void> {}
+
+      @RateLimit({ max: 6, per: 60, name: 'Mail.send' })
+      async resend(): Promise<void> {}
+    }
+    @Injectable()
+    class Post {
+      @RateLimit({ max: 6, per: 60, name: 'Post.send' })
+      async resend(): Promise<void> {}
+
+      @RateLimit({ max: 5, per: 60 })
+      async send(): Promise<void> {}
+    }
+    expect(await bootMessage(boot({ providers: [Mail] }))).toBe(
+      'Mail.resend: @RateLimit option "max": expected 5 as on Mail.send, which shares the name "Mail.send"; got 6',
+    );
+    expect(await bootMessage(boot({ providers: [Post] }))).toBe(
+      'Post.send: @RateLimit option "max": expected 6 as on Post.resend, which shares the name "Post.send"; got 5',
+    );
+  });
+
   it('they agree however the time is written, and in two namespaces they share nothing', async () => {
     @Injectable()
     class Mail {
