@@ -168,8 +168,8 @@ describe('whose keys must not meet?', () => {
       async resend(): Promise<void> {}
     }
     @Injectable()
-    class Post {
-      @RateLimit({ max: 6, per: 60, name: 'Post.send' })
+    class Letters {
+      @RateLimit({ max: 6, per: 60, name: 'Letters.send' })
       async resend(): Promise<void> {}
 
       @RateLimit({ max: 5, per: 60 })
@@ -178,8 +178,8 @@ describe('whose keys must not meet?', () => {
     expect(await bootMessage(boot({ providers: [Mail] }))).toBe(
       'Mail.resend: @RateLimit option "max": expected 5 as on Mail.send, which shares the name "Mail.send"; got 6',
     );
-    expect(await bootMessage(boot({ providers: [Post] }))).toBe(
-      'Post.send: @RateLimit option "max": expected 6 as on Post.resend, which shares the name "Post.send"; got 5',
+    expect(await bootMessage(boot({ providers: [Letters] }))).toBe(
+      'Letters.send: @RateLimit option "max": expected 6 as on Letters.resend, which shares the name "Letters.send"; got 5',
     );
   });
 
