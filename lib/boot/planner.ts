@@ -3,7 +3,12 @@ import type { Planner } from '../envelope/runtime.js';
 import { DefinitionError } from '../errors/definition.error.js';
 import { declarationOf, guardedMethods, idleClassPolicies } from '../metadata/declaration.js';
 import { type AnyClass, taskName } from '../metadata/method-name.js';
-import { type CompiledPlan, compilePlan, type PlanContext } from '../plan/compiler.js';
+import {
+  type CompiledPlan,
+  compilePlan,
+  type PlanContext,
+  type Warning,
+} from '../plan/compiler.js';
 import { PlanConsistency } from '../plan/consistency.js';
 import { DECORATOR_NAMES } from '../policies/option-rules.js';
 
@@ -12,6 +17,7 @@ export class ApplicationPlanner implements Planner {
   readonly #plans = new Map<AnyClass, Map<PropertyKey, CompiledPlan>>();
   readonly #consistency = new PlanConsistency();
   readonly #told = new Set<string>();
+  readonly #toldAbout = new WeakSet<object>();
 
   /** @param warn told once per message */
   constructor(
@@ -34,7 +40,7 @@ export class ApplicationPlanner implements Planner {
       ensureWrapped(target, method);
       const plan = compilePlan(declarationOf(target, method, this.warnOnce), this.context);
       this.#consistency.add(target, plan);
-      plan.warnings.forEach(this.warnOnce);
+      plan.warnings.forEach(this.#warn);
       plans.set(method, plan);
     }
     this.#plans.set(target, plans);
@@ -47,10 +53,11 @@ export class ApplicationPlanner implements Planner {
     return plan;
   }
 
-  /** Whether the class has been taken in and guards the method. */
-  guards(target: AnyClass, method: PropertyKey): boolean {
-    return this.#plans.get(target)?.has(method) === true;
-  }
+  readonly #warn = ({ about, messages }: Warning): void => {
+    if (this.#toldAbout.has(about)) return;
+    this.#toldAbout.add(about);
+    messages.forEach((message) => this.warn(message));
+  };
 
   readonly warnOnce = (message: string): void => {
     if (this.#told.has(message)) return;

@@ -3,9 +3,10 @@ import { andThen, type Awaitable } from '../awaitable.js';
 import { DefinitionError } from '../errors/definition.error.js';
 import { messageOf } from '../errors/reading.js';
 import { isRefusalError, isTaskFailedError } from '../errors/refusals.js';
-import { enterRings, type Refusal } from './entrance.js';
+import { enterRings } from './entrance.js';
 import { type Outcome, rememberFailure } from './result.js';
 import type { Run } from './run.js';
+import type { Refusal } from './verdict.js';
 import { isSkipSignal } from './signals.js';
 
 /** The bare method, ready to be called. */
@@ -44,9 +45,9 @@ export async function perform(run: Run, body: Body): Promise<unknown> {
 
 /** Announces a run and keeps count of it for the shutdown. @throws ShuttingDownError for a new chain after it began */
 export function begin(run: Run): void {
-  run.runtime.admit(run);
   const { telemetry } = run.runtime;
   if (telemetry.hears('task_started')) telemetry.emit('task_started', run, {});
+  run.runtime.admit(run);
 }
 
 /** Gives back what is held, then ends the run as a success. */

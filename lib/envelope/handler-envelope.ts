@@ -1,6 +1,7 @@
 import type { ExecutionContext } from '@nestjs/common';
 import { isObservable } from 'rxjs';
 import { andThen, type Awaitable } from '../awaitable.js';
+import { messageOf } from '../errors/reading.js';
 import { conclude } from './envelope.js';
 import type { Plan } from './plan.js';
 import type { Outcome } from './result.js';
@@ -121,7 +122,6 @@ export class HandlerEnvelope {
     if (!isObservable(value)) return { status: 'success', value };
     if (!failure) return { status: 'success', value: undefined };
     const { error } = failure;
-    const reason = error instanceof Error ? error.message : undefined;
-    return { status: 'failed', error, reason, metadata: {} };
+    return { status: 'failed', error, reason: messageOf(error), metadata: {} };
   }
 }

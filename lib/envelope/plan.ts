@@ -20,8 +20,11 @@ export interface PlannedRing {
   /** Namespace and task, or the name that stands for it. */
   readonly keyBase: string;
   readonly onBlank: 'bypass' | 'fail';
-  /** Whether a gate or the key is known to be asynchronous: then it is not touched before the outer rings let pass. */
-  readonly async: boolean;
+  /**
+   * Whether a gate or the key is known to be asynchronous: then it is not touched before the outer
+   * rings have let pass. Learned at the first call of a plain function that returns a promise.
+   */
+  async: boolean;
 }
 
 /** What will happen around one method of one class. Frozen, made once. */

@@ -47,6 +47,8 @@ export class Runtime implements Invoker {
   readonly store: Store;
   readonly telemetry: Telemetry;
   readonly clock: Clock;
+  /** How many calls of this process wait for each lock. */
+  readonly waiters = new Map<string, number>();
   readonly #options: RuntimeOptions;
   readonly #running = new Set<Run>();
   readonly #plans = new WeakMap<Target, Map<PropertyKey, Plan>>();
@@ -72,7 +74,13 @@ export class Runtime implements Invoker {
 
   invoke(record: WrapperRecord, instance: object, args: unknown[]): unknown {
     const { original } = record;
-    const plan = this.planOf(instance.constructor as Target, record.method);
+    let plan: Plan;
+    try {
+      plan = this.planOf(instance.constructor as Target, record.method);
+    } catch (error) {
+      // A method borrowed by an instance of another guarded class.
+      return Promise.reject(error);
+    }
     const scope = scopes.getStore();
     if (record.rank < plan.rank && passesThrough(scope, record, instance)) {
       return original.apply(instance, args);

@@ -8,9 +8,10 @@ import {
 } from 'rxjs';
 import { andThen, type Awaitable } from '../awaitable.js';
 import { begin, conclude, outcomeOf } from './envelope.js';
-import { enterRings, type Refusal } from './entrance.js';
+import { enterRings } from './entrance.js';
 import type { Outcome } from './result.js';
 import type { Run } from './run.js';
+import type { Refusal } from './verdict.js';
 import { scopes } from './scope.js';
 import { unsubscribed } from './signals.js';
 

@@ -111,7 +111,7 @@ export abstract class RefusalError<
     );
     this.name = new.target.name;
     this.message = `${site.task}: ${wording.detail}`;
-    this.metadata = metadata;
+    this.metadata = Object.freeze(metadata);
     this.task = site.task;
     this.tid = site.tid;
     brand(this, `refusal:${metadata.code}`);

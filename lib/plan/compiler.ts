@@ -32,8 +32,14 @@ export interface CompiledRing extends PlannedRing {
 
 export interface CompiledPlan extends Plan {
   readonly rings: readonly CompiledRing[];
-  /** What the author should be told at boot. */
-  readonly warnings: readonly string[];
+  /** What the author should be told at boot, once for each decorator as it was written. */
+  readonly warnings: readonly Warning[];
+}
+
+export interface Warning {
+  /** The decorator: one on a class is part of the plan of each of its methods. */
+  readonly about: object;
+  readonly messages: readonly string[];
 }
 
 /** The fixed order of the rings, whatever the order of the decorators. */
@@ -46,13 +52,17 @@ const RING_ORDER: readonly PolicyName[] = ['rateLimit', 'lock'];
  */
 export function compilePlan(declaration: MethodDeclaration, context: PlanContext): CompiledPlan {
   const rings: CompiledRing[] = [];
-  const warnings: string[] = [];
+  const warnings: Warning[] = [];
   for (const policy of RING_ORDER) {
     const merged = mergeRecords(declaration.records[policy] ?? []);
     if (!merged) continue;
     const site = `${declaration.task}: ${DECORATOR_NAMES[policy]}`;
     rings.push(compileRing(policy, merged, declaration, context, site));
-    warnings.push(...suspiciousDurations(merged.options, site));
+    for (const about of declaration.records[policy] ?? []) {
+      if (about.form !== 'set') continue;
+      const messages = suspiciousDurations(about.options, site);
+      if (messages.length > 0) warnings.push({ about, messages });
+    }
   }
   assertAnswers(declaration, rings);
   return Object.freeze({
@@ -75,7 +85,7 @@ function compileRing(
   const { policy, options } = makePolicy(name, merged, declaration, context, site);
   const gates = compileGates(options, declaration, site);
   const key = compileKey(merged.key, declaration.shape, context.lookup);
-  return Object.freeze({
+  return {
     policy,
     gates,
     key,
@@ -83,7 +93,7 @@ function compileRing(
     onBlank: options.onBlank,
     async: key?.async === true || gates.some((gate) => gate.async),
     options: Object.freeze(options),
-  });
+  };
 }
 
 function makePolicy(

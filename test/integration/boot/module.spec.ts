@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it, jest } from '@jest/globals';
-import { Inject, Injectable, Logger, Module } from '@nestjs/common';
+import { Controller, Get, Inject, Injectable, Logger, Module } from '@nestjs/common';
 import { Test, type TestingModule } from '@nestjs/testing';
 import {
   Cmdx,
@@ -368,6 +368,26 @@ describe('what is the author warned of?', () => {
       `Slow.one: @LockWith option "wait": 5000 seconds; did you mean '5s'?`,
       `Slow.one: @RateLimit option "per": 1000 seconds; did you mean '1s'?`,
     ]);
+  });
+
+  it('a decorator on a class once, however many methods it guards', async () => {
+    const warnings = warned();
+
+    @Controller()
+    @LockWith({ ttl: 60_000 })
+    class Slow {
+      @Get('one')
+      one(): string {
+        return 'one';
+      }
+
+      @Get('two')
+      two(): string {
+        return 'two';
+      }
+    }
+    await boot({ controllers: [Slow] });
+    expect(warnings()).toEqual([expect.stringContaining(`did you mean '60s'?`)]);
   });
 
   it('a property that is absent, the first time only', async () => {

@@ -953,3 +953,45 @@ describe('In which order are rings evaluated?', () => {
     expect(telemetry.names).toEqual(one);
   });
 });
+
+@Injectable()
+class Learned {
+  asked = 0;
+
+  /** A plain function: nobody can know that it answers a promise before it has. */
+  @RateLimit({ max: 1, per: '1h' })
+  @LockWith(function (this: Learned, id: string) {
+    this.asked += 1;
+    return Promise.resolve(id);
+  })
+  async run(id: string): Promise<string> {
+    return id;
+  }
+}
+
+describe('Is a plain function that returns a promise called before an outer ring refuses?', () => {
+  it('not once it has been seen to return one', async () => {
+    const application = await boot({ providers: [Learned] });
+    const learned = application.get(Learned);
+    expect(await learned.run('a')).toBe('a');
+    expect(learned.asked).toBe(1);
+    await expect(learned.run('a')).rejects.toMatchObject({ code: 'rate_limited' });
+    expect(learned.asked).toBe(1);
+  });
+});
+
+@Injectable()
+class Lender {
+  @LockWith(perTask)
+  async lend(): Promise<string> {
+    return 'lent';
+  }
+}
+
+describe('What does a method do that another guarded instance has borrowed?', () => {
+  it('rejects, and throws nothing', async () => {
+    const application = await boot({ providers: [Lender, Learned] });
+    const call = Lender.prototype.lend.call(application.get(Learned) as unknown as Lender);
+    await expect(call).rejects.toThrow(/Learned\.lend is not guarded/);
+  });
+});

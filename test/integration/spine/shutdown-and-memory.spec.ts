@@ -82,7 +82,10 @@ describe('What becomes of running calls when the application closes?', () => {
   });
 
   it('new chains are refused from the moment it closes', async () => {
-    const { get, module } = await boot({ providers: [Door, Accounts] }, { shutdownTimeout: '10s' });
+    const { get, module, telemetry } = await boot(
+      { providers: [Door, Accounts] },
+      { shutdownTimeout: '10s' },
+    );
     const accounts = get(Accounts);
     const running = accounts.deaf();
     const closing = module.close();
@@ -100,6 +103,7 @@ describe('What becomes of running calls when the application closes?', () => {
     await running;
     await closing;
     await expect(accounts.nested('1')).rejects.toThrow(ShuttingDownError);
+    expect(telemetry.of('task_started').length).toBe(telemetry.of('task_executed').length);
   });
 
   it('one that outlasts shutdownTimeout has its signal aborted and its lease given back', async () => {

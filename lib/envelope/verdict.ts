@@ -1,0 +1,128 @@
+import {
+  type PolicyName,
+  type RefusalError,
+  type RefusalMetadata,
+  StoreUnavailableError,
+} from '../errors/refusals.js';
+import { isStoreError } from '../errors/store.error.js';
+import type { OwnPolicy, StorePolicy } from '../policies/policy.js';
+import type { EnterReply, EnterStep } from '../store/store.js';
+import type { Run } from './run.js';
+
+/** A policy said no. The body does not run. */
+export interface Refusal {
+  readonly metadata: RefusalMetadata;
+  readonly skip: boolean;
+  /** Made only when it is thrown: a stack costs more than a whole decision. */
+  readonly error: () => RefusalError;
+}
+
+/** A ring of a batch, with what it asks of the store. */
+export interface AskingRing {
+  readonly policy: StorePolicy;
+  readonly key: string;
+  readonly step: EnterStep;
+}
+
+/** A ring whose key is blank. */
+export interface SteppedAside {
+  readonly bypassed: PolicyName;
+}
+
+/** A ring that needs the store. */
+export interface NeedsStore {
+  readonly policy: StorePolicy | OwnPolicy;
+}
+
+/** The ring whose answer, the last one, is a no. */
+export function refusedRing(
+  asking: readonly AskingRing[],
+  replies: readonly EnterReply[],
+): { readonly ring: AskingRing; readonly reply: EnterReply } | undefined {
+  const last = replies.length - 1;
+  const reply = replies[last];
+  const ring = asking[last];
+  return reply && ring && !reply.admitted ? { ring, reply } : undefined;
+}
+
+/** Keeps what the store has granted. A refused trip has granted nothing that lasts. */
+export function hold(run: Run, asking: readonly AskingRing[]): void {
+  for (const { policy, step } of asking) {
+    const leave = policy.giveBack(step);
+    if (leave) run.holds.push(leave);
+    run.lock = policy.held(step) ?? run.lock;
+  }
+}
+
+/** Tells a refusal, then makes it. */
+export function refuseBy(
+  run: Run,
+  policy: StorePolicy | OwnPolicy,
+  metadata: RefusalMetadata,
+): Refusal {
+  const { telemetry } = run.runtime;
+  if (telemetry.hears(policy.refusedEvent)) {
+    telemetry.emit(policy.refusedEvent, run, metadata as never);
+  }
+  return {
+    metadata,
+    skip: policy.onRefusal === 'skip',
+    error: () => policy.refuse(metadata, run),
+  };
+}
+
+/** Tells that a ring let pass. */
+export function announceAdmitted(run: Run, ring: AskingRing, reply: EnterReply): void {
+  const { telemetry } = run.runtime;
+  const { policy } = ring;
+  if (telemetry.hears(policy.admittedEvent)) {
+    telemetry.emit(policy.admittedEvent, run, policy.admitted(ring.key, reply) as never);
+  }
+}
+
+/**
+ * The body runs without the store's answer only if every ring that asked says so.
+ *
+ * @param items what shared the trip, in ring order: what stepped aside before the first ring that
+ *   asked is told whatever becomes of the call, the rest only when the body runs
+ */
+export function storeFailed(
+  run: Run,
+  items: readonly (NeedsStore | SteppedAside)[],
+  error: unknown,
+  operation: 'enter' | 'limiter' = 'enter',
+): Refusal | undefined {
+  const { telemetry } = run.runtime;
+  const asking = items.filter((item) => 'policy' in item);
+  const policies = asking.map(({ policy }) => policy.policy);
+  const first = items.findIndex((item) => 'policy' in item);
+  items.slice(0, first).forEach((item) => announceBypass(run, item));
+  if (telemetry.hears('store_error')) {
+    telemetry.emit('store_error', run, { operation, policies, error });
+  }
+  if (asking.every(({ policy }) => policy.onStoreError === 'run')) {
+    items.slice(first).forEach((item) => announceBypass(run, item));
+    return undefined;
+  }
+  const metadata = {
+    code: 'store_unavailable',
+    operation,
+    policies,
+    reason: isStoreError(error) ? error.reason : 'error',
+    retryAfter: 1,
+  } as const;
+  return { metadata, skip: false, error: () => new StoreUnavailableError(metadata, run, error) };
+}
+
+/** Tells that a ring stepped aside. */
+export function announceBypass(run: Run, item: NeedsStore | SteppedAside): void {
+  const { telemetry } = run.runtime;
+  if (!telemetry.hears('policy_bypassed')) return;
+  telemetry.emit(
+    'policy_bypassed',
+    run,
+    'bypassed' in item
+      ? { policy: item.bypassed, reason: 'blank' }
+      : { policy: item.policy.policy, reason: 'store_error' },
+  );
+}
