@@ -82,12 +82,12 @@ describe('does the benchmark measure all it promises?', () => {
     }
   });
 
-  it('guarding a route leaves most of its speed', () => {
+  it('a guarded route costs the server a small multiple of a bare one', () => {
     for (const adapter of ['express', 'fastify']) {
       const [bare, limit] = report.http
         .filter((row) => row.adapter === adapter)
-        .map(({ perSecond }) => perSecond.max);
-      expect((limit ?? 0) / (bare ?? Infinity)).toBeGreaterThan(0.1);
+        .map(({ cpuUs }) => cpuUs.min);
+      expect((limit ?? Infinity) / (bare ?? 0)).toBeLessThan(10);
     }
   });
 });

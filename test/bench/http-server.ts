@@ -25,7 +25,7 @@ export type Guard = 'bare' | 'imported' | 'limit' | 'lock+limit' | 'throttler';
 export interface ServerOrder {
   readonly adapter: Adapter;
   readonly guard: Guard;
-  /** Starts per second and key. */
+  /** Starts per minute and key. */
   readonly max: number;
 }
 
@@ -47,7 +47,7 @@ interface Receipt {
 /** Every application has the same route; only what stands around it differs. */
 function applicationOf({ guard, max }: ServerOrder): Type | DynamicModule {
   const key = header(KEY_HEADER);
-  const limit = { max, per: '1s' } as const;
+  const limit = { max, per: '1m' } as const;
 
   @Controller('transfers')
   class BareController {
@@ -90,7 +90,7 @@ function applicationOf({ guard, max }: ServerOrder): Type | DynamicModule {
   }
 
   const throttler = ThrottlerModule.forRoot({
-    throttlers: [{ ttl: 1_000, limit: max }],
+    throttlers: [{ ttl: 60_000, limit: max }],
     getTracker: (request) => String((request['headers'] as Record<string, unknown>)[KEY_HEADER]),
   });
 

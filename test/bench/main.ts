@@ -110,7 +110,7 @@ function formatHttp(rows: readonly HttpRow[]): string {
     for (const traffic of Object.keys(TRAFFIC) as Traffic[]) {
       const { keys, max } = TRAFFIC[traffic];
       if (!rows.some((row) => row.adapter === adapter && row.traffic === traffic)) continue;
-      lines.push(`  ${adapter}, ${traffic} (${keys} keys, limit ${max} per second, never reached)`);
+      lines.push(`  ${adapter}, ${traffic} (${keys} keys, limit ${max} per minute, never reached)`);
       for (const row of rows) {
         if (row.adapter !== adapter || row.traffic !== traffic) continue;
         lines.push(
