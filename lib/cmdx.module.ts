@@ -100,9 +100,7 @@ export class CmdxModule
     // Outside every interceptor of the user, whose APP_INTERCEPTORs are added later.
     config.addGlobalInterceptor(new CmdxInterceptor(this.runtime, this.planner, adapterHost));
     // Asked last: any filter of the user that catches a refusal wins.
-    const filter = new RefusalFilter();
-    Object.assign(filter, { httpAdapterHost: adapterHost });
-    config.addGlobalFilter(filter);
+    config.addGlobalFilter(new RefusalFilter(adapterHost));
   }
 
   /**

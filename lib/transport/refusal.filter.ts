@@ -1,6 +1,6 @@
 import type { EventEmitter } from 'node:events';
 import { type ArgumentsHost, Catch } from '@nestjs/common';
-import { BaseExceptionFilter } from '@nestjs/core';
+import { BaseExceptionFilter, HttpAdapterHost } from '@nestjs/core';
 import { RefusalError } from '../errors/refusals.js';
 import { publicFacts, setRetryAfter } from './http.js';
 
@@ -11,8 +11,12 @@ import { publicFacts, setRetryAfter } from './http.js';
  */
 @Catch(RefusalError)
 export class RefusalFilter extends BaseExceptionFilter {
+  constructor(protected override readonly httpAdapterHost: HttpAdapterHost) {
+    super();
+  }
+
   override catch(exception: RefusalError, host: ArgumentsHost): void {
-    const adapter = this.httpAdapterHost?.httpAdapter;
+    const adapter = this.httpAdapterHost.httpAdapter;
     const type = host.getType<string>();
     if (type === 'http' && adapter) {
       setRetryAfter(adapter, host.getArgByIndex(1), exception);
