@@ -7,6 +7,7 @@ import { RedisStore } from 'nestjs-cmdx/redis';
 import { type RedisServer, startRedis } from '../../support/redis-server.js';
 
 const DENIALS_PER_LIMITER = 100;
+const MOST_REPEATS = 2;
 const WINDOWS_MS = [40, 55, 70, 85, 100] as const;
 
 @Injectable()
@@ -34,6 +35,8 @@ class Doors {
 }
 
 type Door = (key: string) => Promise<void>;
+/** What a probe found out about the retry time it was told. */
+type Verdict = 'true' | 'sent too late' | 'lied';
 
 let server: RedisServer;
 let app: INestApplicationContext;
@@ -62,13 +65,17 @@ it.each(['fixed_window', 'leaky_bucket'] as const)(
   'admits at retryAfter + 5 ms and denies at retryAfter - 5 ms (%s)',
   async (limiter) => {
     let repeats = 0;
-    for (let denial = 0; denial < DENIALS_PER_LIMITER;) {
+    for (let denial = 0; denial < DENIALS_PER_LIMITER; denial++) {
       const windowMs = WINDOWS_MS[denial % WINDOWS_MS.length] as number;
       const door = (doors as unknown as Record<string, Door>)[`${limiter}${windowMs}`] as Door;
-      const verdict = await probe(door.bind(doors), `${denial}.${repeats}`);
-      expect(verdict).not.toBe('lied');
-      if (verdict === 'true') denial += 1;
-      else repeats += 1;
+      let attempts = 0;
+      let verdict: Verdict;
+      do {
+        verdict = await probe(door.bind(doors), `${denial}.${attempts}`);
+        attempts += 1;
+      } while (verdict === 'sent too late' && attempts <= MOST_REPEATS);
+      expect([denial, verdict]).toEqual([denial, 'true']);
+      repeats += attempts - 1;
     }
     console.info(`${limiter}: ${DENIALS_PER_LIMITER} denials, ${repeats} probes repeated`);
   },
@@ -77,9 +84,9 @@ it.each(['fixed_window', 'leaky_bucket'] as const)(
 
 /**
  * One denial, asked again 5 ms too early and 5 ms after it said. A probe that a busy machine sent too
- * late says nothing about the store, and is made again.
+ * late says nothing about the store, and is made again, at most twice.
  */
-async function probe(door: Door, key: string): Promise<'true' | 'sent too late' | 'lied'> {
+async function probe(door: Door, key: string): Promise<Verdict> {
   await door(key);
   const sentAt = performance.now();
   const denial = await deniedBy(door, key);
