@@ -62,6 +62,7 @@ export type {
 export { MemoryStore } from './store/memory/memory.store.js';
 export type { MemoryStoreOptions } from './store/memory/memory.store.js';
 
+export { TELEMETRY_EVENTS } from './telemetry/events.js';
 export { Telemetry } from './telemetry/telemetry.js';
 export type { TelemetryListener } from './telemetry/telemetry.js';
 export { LoggerTelemetry } from './telemetry/logger.telemetry.js';

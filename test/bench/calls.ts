@@ -8,7 +8,7 @@ import {
   Store,
   StoreKey,
   Telemetry,
-  type TelemetryEventName,
+  TELEMETRY_EVENTS,
 } from 'nestjs-cmdx';
 import { interleave, type Summary, summarize } from './statistics.js';
 
@@ -19,16 +19,6 @@ const DENIES = { max: 0, per: '1h' } as const;
 /** A thrown refusal carries a stack, so fewer of them take as long. */
 const SHARE_OF_THROWING = 0.2;
 const SOMEBODY = 'somebody else';
-const EVENTS: readonly TelemetryEventName[] = [
-  'task_started',
-  'task_executed',
-  'rate_limit_admitted',
-  'rate_limit_exceeded',
-  'lock_acquired',
-  'lock_busy',
-  'policy_bypassed',
-  'store_error',
-];
 
 /** The same method under each set of policies. Its last argument comes back, to see who ran. */
 @Injectable()
@@ -141,7 +131,9 @@ export async function measureCalls(settings: CallSettings): Promise<CallReport> 
     const rows: CallRow[] = [];
     const bare: number[] = [];
     for (const subscribers of [0, 1]) {
-      const ends = subscribers ? EVENTS.map((name) => telemetry.subscribe(name, () => {})) : [];
+      const ends = subscribers
+        ? TELEMETRY_EVENTS.map((name) => telemetry.subscribe(name, () => {}))
+        : [];
       for (const keys of keySets) {
         const variants = [BARE, ...VARIANTS];
         // Compiled before it counts.

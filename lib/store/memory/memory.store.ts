@@ -18,7 +18,8 @@ import {
   type LeaveStep,
   Store,
 } from '../store.js';
-import { type Entry, MemoryRecords } from './memory-records.js';
+import { Bucket, Text, Window } from './memory-entries.js';
+import { MemoryRecords } from './memory-records.js';
 
 export interface MemoryStoreOptions {
   /** Most keys held at once. Default 100,000. */
@@ -229,57 +230,6 @@ export class MemoryStore extends Store {
     if (!this.#stopSweeper) return;
     this.#pauseSweeper();
     this.#wakeSweeper();
-  }
-}
-
-class Text implements Entry {
-  readonly evictable = false;
-  readonly fill = 0;
-
-  constructor(
-    readonly value: string,
-    readonly expiresAt: number,
-  ) {}
-
-  get bytes(): number {
-    return this.value.length * 2;
-  }
-
-  text(): string {
-    return this.value;
-  }
-}
-
-class Window implements Entry {
-  readonly evictable = true;
-  readonly bytes = 8;
-
-  constructor(
-    public value: number,
-    public fill: number,
-    readonly expiresAt: number,
-  ) {}
-
-  text(): string {
-    return String(this.value);
-  }
-}
-
-class Bucket implements Entry {
-  readonly evictable = true;
-  readonly bytes = 16;
-  readonly expiresAt: number;
-
-  constructor(
-    readonly levelUs: number,
-    readonly lastAtUs: number,
-    readonly fill: number,
-  ) {
-    this.expiresAt = Math.ceil((lastAtUs + levelUs) / 1_000);
-  }
-
-  text(): string {
-    return `${this.levelUs}:${this.lastAtUs}`;
   }
 }
 

@@ -1,0 +1,55 @@
+import type { Entry } from './memory-records.js';
+
+/** A text: a lease's token, or what an application has set. Never dropped to make room. */
+export class Text implements Entry {
+  readonly evictable = false;
+  readonly fill = 0;
+
+  constructor(
+    readonly value: string,
+    readonly expiresAt: number,
+  ) {}
+
+  get bytes(): number {
+    return this.value.length * 2;
+  }
+
+  text(): string {
+    return this.value;
+  }
+}
+
+/** The starts counted in a fixed window, or the sum of an `incr`. */
+export class Window implements Entry {
+  readonly evictable = true;
+  readonly bytes = 8;
+
+  constructor(
+    public value: number,
+    public fill: number,
+    readonly expiresAt: number,
+  ) {}
+
+  text(): string {
+    return String(this.value);
+  }
+}
+
+/** The level of a leaky bucket, in microseconds of drain, and when it was so. */
+export class Bucket implements Entry {
+  readonly evictable = true;
+  readonly bytes = 16;
+  readonly expiresAt: number;
+
+  constructor(
+    readonly levelUs: number,
+    readonly lastAtUs: number,
+    readonly fill: number,
+  ) {
+    this.expiresAt = Math.ceil((lastAtUs + levelUs) / 1_000);
+  }
+
+  text(): string {
+    return `${this.levelUs}:${this.lastAtUs}`;
+  }
+}
