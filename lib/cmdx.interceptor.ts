@@ -3,14 +3,15 @@ import type { HttpAdapterHost } from '@nestjs/core';
 import { Observable, type Subscriber } from 'rxjs';
 import { andThen } from './awaitable.js';
 import type { ApplicationPlanner } from './boot/planner.js';
-import type { HandlerEnvelope } from './envelope/handler-envelope.js';
+import type { AnswerEnd, HandlerEnvelope } from './envelope/handler-envelope.js';
 import type { Plan } from './envelope/plan.js';
 import type { Runtime } from './envelope/runtime.js';
 import { type HandlerScope, scopes } from './envelope/scope.js';
 import type { AnyClass } from './metadata/method-name.js';
 import { answersByItself } from './metadata/nest-metadata.js';
 import { wrapperOf } from './metadata/wrappers.js';
-import { SKIPPED_STATUS, skippedBody } from './transport/http.js';
+import type { Outcome } from './envelope/result.js';
+import { answerOf, replayHead, SKIPPED_STATUS, skippedBody } from './transport/http.js';
 
 /** What the interceptor knows of a guarded handler. */
 interface GuardedHandler {
@@ -39,9 +40,10 @@ export class CmdxInterceptor implements NestInterceptor {
     if (!handler) return scopes.run(this.#publish(context), () => next.handle());
     return new Observable((subscriber) => {
       const envelope = this.runtime.openHandler(handler.plan, context);
-      const answer = new HandlerAnswer(envelope, subscriber, (metadata) =>
-        this.#answerSkip(context, handler, metadata),
-      );
+      const answer = new HandlerAnswer(envelope, subscriber, {
+        skip: (outcome) => this.#answerSkip(context, handler, outcome),
+        end: (value) => this.#answerEnd(context, handler, value),
+      });
       const subscription = scopes.run(envelope, () => next.handle().subscribe(answer));
       return () => {
         subscription.unsubscribe();
@@ -83,17 +85,42 @@ export class CmdxInterceptor implements NestInterceptor {
   #answerSkip(
     context: ExecutionContext,
     handler: GuardedHandler,
-    metadata: Readonly<Record<string, unknown>>,
+    { metadata, replay }: Skipped,
   ): unknown {
-    if (context.getType<string>() !== 'http') return undefined;
+    if (context.getType<string>() !== 'http') return replay?.value;
     const { httpAdapter } = this.adapterHost;
     const response: unknown = context.getArgByIndex(1);
-    const body = skippedBody(metadata);
+    if (replay?.answer) {
+      replayHead(httpAdapter, response, replay.answer);
+      return replay.answer.body;
+    }
+    const body = skippedBody({ ...metadata });
     if (httpAdapter.isHeadersSent(response)) return undefined;
     if (handler.answersByItself) httpAdapter.reply(response, body, SKIPPED_STATUS);
     else httpAdapter.status(response, SKIPPED_STATUS);
     return body;
   }
+
+  /** What is kept of an answer that has been made; nothing where nothing is kept. */
+  #answerEnd(
+    context: ExecutionContext,
+    { plan }: GuardedHandler,
+    value: unknown,
+  ): AnswerEnd | undefined {
+    if (!plan.keepsAnswers) return undefined;
+    if (context.getType<string>() !== 'http') return { value, answer: undefined };
+    const { httpAdapter } = this.adapterHost;
+    return { value, answer: answerOf(httpAdapter, context.getArgByIndex(1), value) };
+  }
+}
+
+type Skipped = Outcome & { readonly status: 'skipped' };
+
+/** What the interceptor does for an answer. */
+interface Answering {
+  /** @returns what the stream emits for a skipped call */
+  skip(outcome: Skipped): unknown;
+  end(value: unknown): AnswerEnd | undefined;
 }
 
 /** A function of its own: closures of one function share its variables, and keep all of them alive. */
@@ -107,34 +134,42 @@ function scopeOf(reference: WeakRef<ExecutionContext>): HandlerScope {
  * made of it is ignored, errors included.
  */
 class HandlerAnswer {
+  /** What the client is answered with: the last value of the stream. */
+  #last: { readonly value: unknown } | undefined;
+
   constructor(
     private readonly envelope: HandlerEnvelope,
     private readonly subscriber: Subscriber<unknown>,
-    private readonly answerSkip: (metadata: Readonly<Record<string, unknown>>) => unknown,
+    private readonly answering: Answering,
   ) {}
 
   next(value: unknown): void {
-    if (!this.#skipped()) this.subscriber.next(value);
+    if (this.#skipped()) return;
+    this.#last = { value };
+    this.subscriber.next(value);
   }
 
   error(error: unknown): void {
-    if (this.#skipped()) this.#skip();
+    const skipped = this.#skipped();
+    if (skipped) this.#skip(skipped);
     else void andThen(this.envelope.close({ error }), () => this.subscriber.error(error));
   }
 
   complete(): void {
-    if (this.#skipped()) this.#skip();
-    else void andThen(this.envelope.close(), () => this.subscriber.complete());
+    const skipped = this.#skipped();
+    if (skipped) return this.#skip(skipped);
+    const end = this.#last && this.answering.end(this.#last.value);
+    void andThen(this.envelope.close(end), () => this.subscriber.complete());
   }
 
-  #skipped(): Readonly<Record<string, unknown>> | undefined {
+  #skipped(): Skipped | undefined {
     const { outcome } = this.envelope.current;
-    return outcome?.status === 'skipped' ? { ...outcome.metadata } : undefined;
+    return outcome?.status === 'skipped' ? outcome : undefined;
   }
 
-  #skip(): void {
+  #skip(outcome: Skipped): void {
     try {
-      this.subscriber.next(this.answerSkip(this.#skipped() ?? {}));
+      this.subscriber.next(this.answering.skip(outcome));
       this.subscriber.complete();
     } catch (error) {
       this.subscriber.error(error);

@@ -28,6 +28,7 @@ import { DefinitionError, show } from './errors/definition.error.js';
 import { describeThrown } from './errors/reading.js';
 import { isStoreError } from './errors/store.error.js';
 import { outside } from './process-wide.js';
+import { IdempotencyRecords } from './store/idempotency-records.js';
 import { MemoryStore } from './store/memory/memory.store.js';
 import { Store } from './store/store.js';
 import { Telemetry } from './telemetry/telemetry.js';
@@ -67,8 +68,13 @@ const logger = new Logger('CmdxModule');
       inject: [RESOLVED_OPTIONS, Store, Telemetry, ApplicationPlanner],
     },
     Cmdx,
+    {
+      provide: IdempotencyRecords,
+      useFactory: (store: Store) => new IdempotencyRecords(store),
+      inject: [Store],
+    },
   ],
-  exports: [CMDX_RUNTIME, Cmdx, Store, Telemetry],
+  exports: [CMDX_RUNTIME, Cmdx, IdempotencyRecords, Store, Telemetry],
 })
 export class CmdxModule
   extends ConfigurableModuleClass

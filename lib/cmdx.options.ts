@@ -3,7 +3,7 @@ import { type Clock, SystemClock } from './clock/clock.js';
 import { type Duration, toMilliseconds } from './clock/duration.js';
 import { checkLimiter } from './decorators/register-limiter.js';
 import { DefinitionError, show } from './errors/definition.error.js';
-import type { PolicyName } from './errors/refusals.js';
+import { POLICY_NAMES, type PolicyName } from './errors/refusals.js';
 import type { Limiter } from './policies/limiters/limiter.js';
 import { suspiciousDurations } from './plan/settings.js';
 import { checkOptions } from './policies/option-rules.js';
@@ -56,10 +56,14 @@ const OPTION_NAMES = [
   'shutdownTimeout',
   'clock',
 ] as const satisfies readonly (keyof CmdxModuleOptions)[];
-const DEFAULTED: readonly PolicyName[] = ['lock', 'rateLimit'];
 /** What `defaults` may not fill in: it would share keys, or change what methods return, unseen. */
-const NOT_A_DEFAULT: ReadonlySet<string> = new Set(['name', 'stream']);
-const NEVER_SKIP: ReadonlySet<string> = new Set(['onBusy', 'onLimit']);
+const NOT_A_DEFAULT: ReadonlySet<string> = new Set(['name', 'stream', 'returns']);
+const NEVER_SKIP: ReadonlySet<string> = new Set([
+  'onBusy',
+  'onLimit',
+  'onDuplicate',
+  'onInProgress',
+]);
 
 /** @throws DefinitionError "expected X, got Y" for anything that is no option or has the wrong kind */
 export function resolveOptions(options: CmdxModuleOptions): ResolvedOptions {
@@ -82,7 +86,7 @@ export function resolveOptions(options: CmdxModuleOptions): ResolvedOptions {
     clock: options.clock ?? new SystemClock(),
     warnings: [
       ...suspiciousDurations(options, SITE),
-      ...DEFAULTED.flatMap((policy) =>
+      ...POLICY_NAMES.flatMap((policy) =>
         suspiciousDurations(options.defaults?.[policy] ?? {}, defaultsSite(policy)),
       ),
     ],
@@ -106,8 +110,8 @@ function limiters(value: CmdxModuleOptions['limiters']): ReadonlyMap<string, Lim
 }
 
 function defaults(value: PolicyDefaults = {}): PolicyDefaults {
-  assertKnown(value, DEFAULTED, `${SITE} option "defaults"`);
-  for (const policy of DEFAULTED) {
+  assertKnown(value, POLICY_NAMES, `${SITE} option "defaults"`);
+  for (const policy of POLICY_NAMES) {
     const options: Readonly<Record<string, unknown>> = value[policy] ?? {};
     const site = defaultsSite(policy);
     assertObject(options, site);

@@ -2,6 +2,7 @@ export { CmdxModule } from './cmdx.module.js';
 export type { CmdxOptionsFactory } from './cmdx.module-definition.js';
 export type { CmdxModuleOptions } from './cmdx.options.js';
 
+export { IdempotentBy } from './decorators/idempotent-by.js';
 export { LockWith } from './decorators/lock-with.js';
 export { RateLimit } from './decorators/rate-limit.js';
 export { RegisterLimiter } from './decorators/register-limiter.js';
@@ -34,21 +35,34 @@ export { withoutPolicies } from './envelope/binding.js';
 export type { HeldLock, Invocation } from './invocation.js';
 
 export type {
+  Fingerprint,
   Gate,
   GateObject,
+  IdempotencyOptions,
   LockOptions,
+  OutcomeCodec,
   PolicyDefaults,
   RateLimitOptions,
+  Scope,
 } from './policies/options.js';
 export type { Admission, Limiter, Quota } from './policies/limiters/limiter.js';
 
 export type { Awaitable } from './awaitable.js';
 export { Store } from './store/store.js';
+export { claimText, parseClaim } from './store/claim.js';
+export type { ClaimRecord } from './store/claim.js';
+export { IdempotencyRecords } from './store/idempotency-records.js';
+export type { IdempotencyRecord } from './store/idempotency-records.js';
 export type {
+  ClaimReply,
+  ClaimStep,
+  CompleteReply,
+  CompleteStep,
   EnterReply,
   EnterStep,
   FixedWindowReply,
   FixedWindowStep,
+  Hold,
   KeyReport,
   LeakyBucketReply,
   LeakyBucketStep,
@@ -58,6 +72,8 @@ export type {
   LeaveStep,
   ReleaseReply,
   ReleaseStep,
+  UnclaimReply,
+  UnclaimStep,
 } from './store/store.js';
 export { MemoryStore } from './store/memory/memory.store.js';
 export type { MemoryStoreOptions } from './store/memory/memory.store.js';
@@ -75,11 +91,15 @@ export type {
 } from './telemetry/events.js';
 
 export {
+  AbandonedError,
+  DuplicateError,
+  InProgressError,
   InvalidKeyError,
   isRefusalError,
   isTaskFailedError,
   KeyMissingError,
   LockBusyError,
+  PayloadMismatchError,
   RateLimitedError,
   RefusalError,
   ShuttingDownError,
@@ -87,9 +107,13 @@ export {
   TaskFailedError,
 } from './errors/refusals.js';
 export type {
+  AbandonedMetadata,
   BusyMetadata,
+  DuplicateMetadata,
+  InProgressMetadata,
   KeyInvalidMetadata,
   KeyMissingMetadata,
+  PayloadMismatchMetadata,
   PolicyName,
   PublicRefusalBody,
   RateLimitedMetadata,
@@ -105,6 +129,7 @@ export {
   LimiterError,
   NotManagedError,
 } from './errors/definition.error.js';
+export { isLeaseLostError, LeaseLostError } from './errors/lease-lost.error.js';
 export { isStoreError, StoreError } from './errors/store.error.js';
 export type { StoreErrorReason } from './errors/store.error.js';
 

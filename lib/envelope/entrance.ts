@@ -4,11 +4,10 @@ import type { OwnPolicy } from '../policies/policy.js';
 import type { EnterReply } from '../store/store.js';
 import type { PlannedRing } from './plan.js';
 import { type Resolution, resolve } from './resolution.js';
-import type { Run } from './run.js';
+import type { AskingRing, Run } from './run.js';
 import {
   announceAdmitted,
   announceBypass,
-  type AskingRing,
   hold,
   type Refusal,
   refuseBy,
@@ -111,7 +110,8 @@ function add(batch: Batch, ring: PlannedRing, resolution: Resolution, run: Run):
   } else if (policy.own) {
     batch.own = { policy, key: resolution.key };
   } else {
-    const asking = { policy, key: resolution.key, step: policy.request(resolution.key, run) };
+    const { key, fingerprint } = resolution;
+    const asking = { policy, key, step: policy.request(key, run, fingerprint) };
     batch.items.push(asking);
     batch.asking.push(asking);
   }
@@ -145,16 +145,19 @@ function judge(
   announce(run, batch.items, replies);
   const refused = refusedRing(batch.asking, replies);
   if (!refused) {
-    hold(run, batch.asking);
+    hold(run, batch.asking, replies);
     return undefined;
   }
-  const { policy } = refused.ring;
-  const metadata = policy.refusal(refused.ring.key, refused.reply);
-  const holder = refused.reply.kind === 'lease' ? refused.reply.holder : undefined;
-  if (policy.waitMs > 0 && !run.isHeldByChain(holder)) {
-    return waitForTurn(run, batch.asking, refused.ring, refused.reply);
+  const { ring, reply } = refused;
+  if (ring.policy.patienceMs(reply) > 0 && !run.isHeldByChain(holderOf(reply))) {
+    return waitForTurn(run, batch.asking, refused);
   }
-  return refuseBy(run, policy, metadata);
+  return refuseBy(run, ring.policy, ring.policy.refusal(ring.key, reply, run.answersHttp));
+}
+
+/** The token that the key of a refused ring belongs to. */
+function holderOf(reply: EnterReply): string | undefined {
+  return 'holder' in reply ? reply.holder : undefined;
 }
 
 /** Tells, in ring order, which rings let pass and which stepped aside, up to the first refusal. */
@@ -175,7 +178,7 @@ async function decide(run: Run, policy: OwnPolicy, key: string): Promise<Refusal
   const { telemetry, store } = run.runtime;
   try {
     const decision = await policy.decide(key, run, store);
-    if (!decision.admitted) return refuseBy(run, policy, decision.refusal);
+    if (!decision.admitted) return refuseBy(run, policy, decision.refused);
     if (telemetry.hears(policy.admittedEvent)) {
       telemetry.emit(policy.admittedEvent, run, decision.payload as never);
     }

@@ -3,7 +3,9 @@ import { andThen, type Awaitable } from '../awaitable.js';
 import { DefinitionError } from '../errors/definition.error.js';
 import { messageOf } from '../errors/reading.js';
 import { isRefusalError, isTaskFailedError } from '../errors/refusals.js';
+import type { Ending } from '../policies/policy.js';
 import { enterRings } from './entrance.js';
+import { INTERRUPTED, leave, UNANSWERED } from './leaving.js';
 import { type Outcome, rememberFailure } from './result.js';
 import type { Run } from './run.js';
 import type { Refusal } from './verdict.js';
@@ -26,20 +28,23 @@ export async function perform(run: Run, body: Body): Promise<unknown> {
     const entered = enterRings(run);
     const refusal = entered instanceof Promise ? await entered : entered;
     if (refusal) return await endRefused(run, refusal);
+    run.working = true;
     value = await body();
     if (!run.handler && isObservable(value)) throw unannouncedStream(run);
   } catch (error) {
     if (run.ended) throw error;
     const outcome = outcomeOf(error);
-    const left = leave(run);
+    const left = leave(run, INTERRUPTED);
     if (left) await left;
     finish(run, outcome);
     if (outcome.status === 'skipped') return undefined;
     throw error;
   }
   if (run.handler?.takesOver(run, value)) return value;
-  const left = succeed(run, value);
+  // Of a handler whose answer nobody waits for, what it would have been is not known.
+  const left = leave(run, run.handler ? UNANSWERED : { kind: 'returned', value });
   if (left) await left;
+  finish(run, { status: 'success', value });
   return value;
 }
 
@@ -50,26 +55,19 @@ export function begin(run: Run): void {
   run.runtime.admit(run);
 }
 
-/** Gives back what is held, then ends the run as a success. */
-export function succeed(run: Run, value: unknown): Promise<void> | undefined {
-  const left = leave(run);
-  if (left) return left.then(() => finish(run, { status: 'success', value }));
-  finish(run, { status: 'success', value });
-  return undefined;
-}
-
 /** Gives back what is held, then ends the run with whatever became of it. */
-export function conclude(run: Run, outcome: Outcome): Awaitable<void> {
-  return andThen(leave(run) as Awaitable<void>, () => finish(run, outcome));
+export function conclude(run: Run, outcome: Outcome, ending: Ending): Awaitable<void> {
+  return andThen(leave(run, ending) as Awaitable<void>, () => finish(run, outcome));
 }
 
-async function endRefused(run: Run, refusal: Refusal): Promise<undefined> {
-  const { metadata, skip } = refusal;
-  const left = leave(run);
+/** @returns what a duplicate is given again, `undefined` after a skip */
+async function endRefused(run: Run, refusal: Refusal): Promise<unknown> {
+  const { metadata, skip, replay } = refusal;
+  const left = leave(run, INTERRUPTED);
   if (left) await left;
-  if (skip) {
-    finish(run, { status: 'skipped', reason: metadata.code, metadata });
-    return undefined;
+  if (replay ?? skip) {
+    finish(run, { status: 'skipped', reason: metadata.code, metadata, replay });
+    return replay?.value;
   }
   const error = refusal.error();
   finish(run, { status: 'failed', error, reason: error.message, metadata });
@@ -90,33 +88,6 @@ export function outcomeOf(error: unknown): Outcome {
     reason: messageOf(error),
     metadata: isRefusalError(error) ? error.metadata : {},
   };
-}
-
-/** Gives back what the run holds. Never changes what the caller gets: a failure is only told. */
-export function leave(run: Run): Promise<void> | undefined {
-  const steps = run.holds;
-  if (steps.length === 0) return undefined;
-  run.holds = [];
-  run.lock = undefined;
-  try {
-    const replies = run.runtime.leaveStore(steps);
-    return replies instanceof Promise
-      ? replies.then(
-          () => undefined,
-          (error) => tellFailedLeave(run, error),
-        )
-      : undefined;
-  } catch (error) {
-    tellFailedLeave(run, error);
-    return undefined;
-  }
-}
-
-function tellFailedLeave(run: Run, error: unknown): void {
-  const { telemetry } = run.runtime;
-  if (telemetry.hears('store_error')) {
-    telemetry.emit('store_error', run, { operation: 'leave', policies: ['lock'], error });
-  }
 }
 
 export function finish(run: Run, outcome: Outcome): void {

@@ -1,14 +1,23 @@
 import type { ExecutionContext } from '@nestjs/common';
 import { isObservable } from 'rxjs';
+import type { Answer } from '../answer.js';
 import { andThen, type Awaitable } from '../awaitable.js';
 import { messageOf } from '../errors/reading.js';
+import type { Ending } from '../policies/policy.js';
 import { conclude } from './envelope.js';
+import { INTERRUPTED, UNANSWERED } from './leaving.js';
 import type { Plan } from './plan.js';
 import type { Outcome } from './result.js';
 import { Run } from './run.js';
 import type { Runtime } from './runtime.js';
 import { liveScope, type Scope, scopes } from './scope.js';
 import type { WrapperRecord } from './wrapper-record.js';
+
+/** What became of a handler's answer. */
+export type AnswerEnd =
+  | { readonly error: unknown }
+  /** `answer` over HTTP; elsewhere the value itself is what the caller gets. */
+  | { readonly value: unknown; readonly answer: Answer | undefined };
 
 /**
  * The envelope of one request to a guarded Nest handler. The interceptor opens it and publishes its
@@ -20,6 +29,8 @@ import type { WrapperRecord } from './wrapper-record.js';
  */
 export class HandlerEnvelope {
   readonly kind = 'envelope';
+  /** Whether it is a client of HTTP that is answered. */
+  readonly http: boolean;
   #outer: Scope | undefined;
   #context: ExecutionContext | undefined;
   #current: Run;
@@ -33,6 +44,7 @@ export class HandlerEnvelope {
     context: ExecutionContext,
   ) {
     this.#context = context;
+    this.http = context.getType<string>() === 'http';
     this.#outer = scopes.getStore();
     this.#current = new Run(runtime, plan, this.#outer, this);
   }
@@ -89,12 +101,17 @@ export class HandlerEnvelope {
     return true;
   }
 
-  /** Ends the run that waits for its answer, if there is one. */
-  close(failure?: { readonly error: unknown }): Awaitable<void> {
+  /**
+   * Ends the run that waits for its answer, if there is one.
+   *
+   * @param end left out when nobody will ever know what the answer would have been
+   */
+  close(end?: AnswerEnd): Awaitable<void> {
     const run = this.#current;
     if (!run.awaitsAnswer) return undefined;
     run.awaitsAnswer = false;
-    return conclude(run, this.#outcome(failure));
+    const outcome = this.#outcome(end);
+    return conclude(run, outcome, outcome.status === 'success' ? endingOf(end) : INTERRUPTED);
   }
 
   /** The answer has been made, or nobody waits for it: a body that still runs ends by itself. */
@@ -117,11 +134,17 @@ export class HandlerEnvelope {
   }
 
   /** An error after the body succeeded is the body's own only where its answer was a stream. */
-  #outcome(failure: { readonly error: unknown } | undefined): Outcome {
+  #outcome(end: AnswerEnd | undefined): Outcome {
     const value = this.#value;
     if (!isObservable(value)) return { status: 'success', value };
-    if (!failure) return { status: 'success', value: undefined };
-    const { error } = failure;
+    if (!end || !('error' in end)) return { status: 'success', value: undefined };
+    const { error } = end;
     return { status: 'failed', error, reason: messageOf(error), metadata: {} };
   }
+}
+
+function endingOf(end: AnswerEnd | undefined): Ending {
+  if (!end || 'error' in end) return UNANSWERED;
+  const { value, answer } = end;
+  return answer ? { kind: 'answered', answer } : { kind: 'returned', value };
 }

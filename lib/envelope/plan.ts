@@ -1,5 +1,6 @@
 import type { Invocation } from '../invocation.js';
 import type { CompiledKey } from '../keys/compiled-key.js';
+import type { CompiledFingerprint } from '../keys/fingerprint.js';
 import type { Policy } from '../policies/policy.js';
 
 /** A gate as the envelope uses it: one function of the invocation, whatever form it was written in. */
@@ -17,11 +18,13 @@ export interface PlannedRing {
   readonly gates: readonly CompiledGate[];
   /** `undefined`: the key is the task itself. */
   readonly key: CompiledKey | undefined;
+  /** What a call with the same key is compared by, if it is. */
+  readonly fingerprint?: CompiledFingerprint | undefined;
   /** Namespace and task, or the name that stands for it. */
   readonly keyBase: string;
   readonly onBlank: 'bypass' | 'fail';
   /**
-   * Whether a gate or the key is known to be asynchronous: then it is not touched before the outer
+   * Whether a gate, the key or the fingerprint is known to be asynchronous: then it is not touched before the outer
    * rings have let pass. Learned at the first call of a plain function that returns a promise.
    */
   async: boolean;
@@ -38,4 +41,6 @@ export interface Plan {
   readonly rings: readonly PlannedRing[];
   /** Whether the method returns an Observable. */
   readonly stream: boolean;
+  /** Whether what the method answers is kept, so that it has to be looked at. */
+  readonly keepsAnswers: boolean;
 }

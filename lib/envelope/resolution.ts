@@ -8,22 +8,31 @@ import type { Run } from './run.js';
 /** Whether and under which key a ring applies to an invocation. */
 export type Resolution =
   | { readonly applies: false; readonly blank: boolean }
-  | { readonly applies: true; readonly key: string };
+  | { readonly applies: true; readonly key: string; readonly fingerprint?: string | undefined };
 
 const STEPS_ASIDE: Resolution = Object.freeze({ applies: false, blank: false });
 const BLANK: Resolution = Object.freeze({ applies: false, blank: true });
 
 /**
- * Asks a ring's gates, then its key.
+ * Asks a ring's gates, then its key, then what else the ring wants to know of the call.
  *
  * @throws what a gate or key threw; a refusal for a blank or impossible key
  */
 export function resolve(ring: PlannedRing, run: Run): Awaitable<Resolution> {
-  return ring.gates.length === 0
-    ? resolveKey(ring, run)
-    : andThen(passesGates(ring, run, 0), (passes) =>
-        passes ? resolveKey(ring, run) : STEPS_ASIDE,
-      );
+  const resolution =
+    ring.gates.length === 0
+      ? resolveKey(ring, run)
+      : andThen(passesGates(ring, run, 0), (passes) =>
+          passes ? resolveKey(ring, run) : STEPS_ASIDE,
+        );
+  const { fingerprint } = ring;
+  if (!fingerprint) return resolution;
+  return andThen(resolution, (known) => {
+    if (!known.applies) return known;
+    const read = fingerprint.read(run);
+    const add = (digest: unknown): Resolution => ({ ...known, fingerprint: digest as string });
+    return isThenable(read) ? Promise.resolve(read).then(add) : add(read);
+  });
 }
 
 function passesGates(ring: PlannedRing, run: Run, position: number): Awaitable<boolean> {

@@ -1,3 +1,4 @@
+import type { Replay } from '../answer.js';
 import type { RefusalMetadata } from '../errors/refusals.js';
 import { once } from '../process-wide.js';
 
@@ -27,6 +28,7 @@ export interface Result<T = unknown> {
   readonly ok: boolean;
   /** Not a success. */
   readonly ko: boolean;
+  /** What the body returned; or the first answer, where a duplicate was given it again. */
   readonly value?: T | undefined;
   readonly reason?: string | undefined;
   /** A refusal's facts, told apart by `code`; or what `skip` and `fail` were given. */
@@ -50,6 +52,8 @@ export type Outcome =
       readonly status: 'skipped';
       readonly reason: string | undefined;
       readonly metadata: RefusalMetadata | Readonly<Record<string, unknown>>;
+      /** What a duplicate was given instead. */
+      readonly replay?: Replay | undefined;
     }
   | {
       readonly status: 'failed';

@@ -1,7 +1,9 @@
 import type { ExecutionContext } from '@nestjs/common';
 import type { HeldLock, Invocation } from '../invocation.js';
-import type { LeaveStep } from '../store/store.js';
+import type { EnterReply, EnterStep } from '../store/store.js';
+import type { StorePolicy } from '../policies/policy.js';
 import type { HandlerEnvelope } from './handler-envelope.js';
+import type { Beat } from './heartbeat.js';
 import { newId } from './ids.js';
 import type { Plan } from './plan.js';
 import type { Outcome, Result } from './result.js';
@@ -10,6 +12,21 @@ import { contextOf, liveScope, openRun, type Scope } from './scope.js';
 
 const NO_ARGUMENTS: readonly unknown[] = Object.freeze([]);
 const NO_INSTANCE = Object.freeze({});
+
+/** A ring of a batch, with what it asks of the store. */
+export interface AskingRing {
+  readonly policy: StorePolicy;
+  readonly key: string;
+  readonly step: EnterStep;
+}
+
+/** What the store has granted to a ring. */
+export interface Granted {
+  readonly ring: AskingRing;
+  readonly reply: EnterReply;
+  /** Present when it is kept alive. */
+  readonly beat: Beat | undefined;
+}
 
 /** What the invocations of one chain share. */
 export interface Chain {
@@ -24,11 +41,13 @@ export class Run implements Invocation {
   args: readonly unknown[] = NO_ARGUMENTS;
   instance: object = NO_INSTANCE;
   lock: HeldLock | undefined;
-  /** What is given back in the end. */
-  holds: LeaveStep[] = [];
+  /** What is given back in the end, in ring order. */
+  holds: Granted[] = [];
   /** Whether the body has succeeded and the envelope waits for the handler's answer to be made. */
   awaitsAnswer = false;
   ended = false;
+  /** Whether the body has begun. */
+  working = false;
   /** Whether the caller has left before the body began: waiting for it is pointless. */
   abandoned = false;
   /** How it ended, until everybody has been told; a skip is remembered. */
@@ -97,6 +116,11 @@ export class Run implements Invocation {
     return this.#controller.signal;
   }
 
+  /** Whether a client of HTTP is answered with what comes of this run. */
+  get answersHttp(): boolean {
+    return this.handler?.http === true;
+  }
+
   abort(reason: Error): void {
     this.#abortReason = reason;
     this.#controller?.abort(reason);
@@ -144,6 +168,11 @@ export class Run implements Invocation {
   }
 }
 
+/** The first answer, where a duplicate was given it again. */
+function replayed(outcome: Outcome): unknown {
+  return outcome.status === 'skipped' ? outcome.replay?.value : undefined;
+}
+
 function toResult(run: Run, outcome: Outcome): Result {
   const { status } = outcome;
   return Object.freeze({
@@ -151,7 +180,7 @@ function toResult(run: Run, outcome: Outcome): Result {
     state: status === 'success' ? 'complete' : 'interrupted',
     ok: status !== 'failed',
     ko: status !== 'success',
-    value: status === 'success' ? outcome.value : undefined,
+    value: status === 'success' ? outcome.value : replayed(outcome),
     reason: status === 'success' ? undefined : outcome.reason,
     metadata: Object.freeze(
       status === 'success' ? {} : { ...outcome.metadata },

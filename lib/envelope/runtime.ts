@@ -8,11 +8,14 @@ import { StoreError } from '../errors/store.error.js';
 import { outside } from '../process-wide.js';
 import { PendingCalls } from '../store/pending-calls.js';
 import { soundReplies } from '../store/sound-replies.js';
-import type { EnterReply, EnterStep, LeaveReply, LeaveStep, Store } from '../store/store.js';
+import type { EnterReply, EnterStep, Hold, LeaveReply, LeaveStep, Store } from '../store/store.js';
+import { undosOf } from '../store/undo.js';
 import type { Telemetry } from '../telemetry/telemetry.js';
 import type { Invoker } from './binding.js';
 import { perform } from './envelope.js';
 import { HandlerEnvelope } from './handler-envelope.js';
+import { Heartbeat } from './heartbeat.js';
+import { INTERRUPTED } from './leaving.js';
 import type { Plan } from './plan.js';
 import { Run } from './run.js';
 import { type Scope, scopes } from './scope.js';
@@ -49,6 +52,7 @@ export class Runtime implements Invoker {
   readonly clock: Clock;
   /** How many calls of this process wait for each lock. */
   readonly waiters = new Map<string, number>();
+  readonly heartbeat: Heartbeat;
   readonly #options: RuntimeOptions;
   readonly #running = new Set<Run>();
   readonly #plans = new WeakMap<Target, Map<PropertyKey, Plan>>();
@@ -61,6 +65,7 @@ export class Runtime implements Invoker {
     this.store = options.store;
     this.telemetry = options.telemetry;
     this.clock = options.clock;
+    this.heartbeat = new Heartbeat(options.clock, (holds) => this.#renewStore(holds));
     setMaxListeners(0, this.#closing.signal);
   }
 
@@ -143,7 +148,14 @@ export class Runtime implements Invoker {
   /** Gives back to the store; settles soon after `storeTimeout`. */
   leaveStore(steps: readonly LeaveStep[]): Awaitable<LeaveReply[]> {
     const answer = this.store.leave(steps);
-    if (!isThenable(answer)) return answer;
+    return isThenable(answer) ? this.#patiently(answer) : answer;
+  }
+
+  #renewStore(holds: readonly Hold[]): Promise<readonly boolean[]> {
+    return this.#patiently(this.store.renew(holds));
+  }
+
+  #patiently<T>(answer: Promise<T>): Promise<T> {
     const at = performance.now() + this.#options.storeTimeoutMs + GRACE_MS;
     return this.#calls.settleBy(
       at,
@@ -180,6 +192,7 @@ export class Runtime implements Invoker {
   async shutDown(): Promise<void> {
     this.#closing.abort(new Error('The application is shutting down.'));
     if (!(await this.#drain())) await this.#abandon();
+    this.heartbeat.stop();
   }
 
   /** @returns whether every run ended in time */
@@ -197,16 +210,27 @@ export class Runtime implements Invoker {
     );
   }
 
+  /**
+   * Of a body that still runs, nobody knows what it has done: its claim is left to run out, and told
+   * to be done only if the body still gets there.
+   */
   async #abandon(): Promise<void> {
-    const holds: LeaveStep[] = [];
+    const steps: LeaveStep[] = [];
     for (const run of this.#running) {
       run.abort(new ShuttingDownError(run));
-      holds.push(...run.holds.splice(0));
+      const kept = run.holds.filter(({ beat }) => beat && run.working);
+      for (const granted of run.holds) {
+        if (kept.includes(granted)) continue;
+        const { policy, step } = granted.ring;
+        const back = policy.giveBack(step, granted.reply, INTERRUPTED);
+        if (back) steps.push(back);
+      }
+      run.holds = kept;
     }
     this.#running.clear();
-    if (holds.length === 0) return;
+    if (steps.length === 0) return;
     try {
-      await this.leaveStore(holds);
+      await this.leaveStore(steps);
     } catch {
       // The store keeps what it could not give back until its ttl; there is nobody left to tell.
     }
@@ -215,13 +239,7 @@ export class Runtime implements Invoker {
   /** A store that answered after all granted what nobody uses. */
   #giveBackLate(steps: readonly EnterStep[], replies: readonly EnterReply[]): void {
     if (replies.some((reply) => !reply.admitted)) return;
-    const leases = steps.filter((step) => step.kind === 'lease');
-    const leaves = leases.map(({ key, token, ttlMs }) => ({
-      kind: 'release' as const,
-      key,
-      token,
-      ttlMs,
-    }));
+    const leaves = undosOf(steps);
     if (leaves.length === 0) return;
     outside(async () => {
       try {

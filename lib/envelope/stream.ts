@@ -9,6 +9,7 @@ import {
 import { andThen, type Awaitable } from '../awaitable.js';
 import { begin, conclude, outcomeOf } from './envelope.js';
 import { enterRings } from './entrance.js';
+import { INTERRUPTED } from './leaving.js';
 import type { Outcome } from './result.js';
 import type { Run } from './run.js';
 import type { Refusal } from './verdict.js';
@@ -134,6 +135,6 @@ class GuardedStream {
   #end(run: Run, outcome: Outcome, tell: () => void): void {
     if (this.#ending) return;
     this.#ending = true;
-    void andThen(conclude(run, outcome), tell);
+    void andThen(conclude(run, outcome, INTERRUPTED), tell);
   }
 }

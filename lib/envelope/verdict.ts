@@ -1,3 +1,5 @@
+import type { Replay } from '../answer.js';
+import { LeaseLostError } from '../errors/lease-lost.error.js';
 import {
   type PolicyName,
   type RefusalError,
@@ -5,23 +7,20 @@ import {
   StoreUnavailableError,
 } from '../errors/refusals.js';
 import { isStoreError } from '../errors/store.error.js';
-import type { OwnPolicy, StorePolicy } from '../policies/policy.js';
-import type { EnterReply, EnterStep } from '../store/store.js';
-import type { Run } from './run.js';
+import type { OwnPolicy, Refused, StorePolicy } from '../policies/policy.js';
+import type { EnterReply } from '../store/store.js';
+import { takesHold } from '../store/undo.js';
+import type { Beat } from './heartbeat.js';
+import type { AskingRing, Run } from './run.js';
 
 /** A policy said no. The body does not run. */
 export interface Refusal {
   readonly metadata: RefusalMetadata;
   readonly skip: boolean;
+  /** What the caller gets instead of `undefined` or an error. */
+  readonly replay?: Replay | undefined;
   /** Made only when it is thrown: a stack costs more than a whole decision. */
   readonly error: () => RefusalError;
-}
-
-/** A ring of a batch, with what it asks of the store. */
-export interface AskingRing {
-  readonly policy: StorePolicy;
-  readonly key: string;
-  readonly step: EnterStep;
 }
 
 /** A ring whose key is blank. */
@@ -46,29 +45,35 @@ export function refusedRing(
 }
 
 /** Keeps what the store has granted. A refused trip has granted nothing that lasts. */
-export function hold(run: Run, asking: readonly AskingRing[]): void {
-  for (const { policy, step } of asking) {
-    const leave = policy.giveBack(step);
-    if (leave) run.holds.push(leave);
-    run.lock = policy.held(step) ?? run.lock;
+export function hold(
+  run: Run,
+  asking: readonly AskingRing[],
+  replies: readonly EnterReply[],
+): void {
+  for (const [position, ring] of asking.entries()) {
+    if (!takesHold(ring.step)) continue;
+    run.holds.push({ ring, reply: replies[position] as EnterReply, beat: keepAlive(run, ring) });
+    run.lock = ring.policy.held(ring.step) ?? run.lock;
   }
+}
+
+function keepAlive(run: Run, { policy, step }: AskingRing): Beat | undefined {
+  const claim = policy.keptAlive(step);
+  return (
+    claim &&
+    run.runtime.heartbeat.keep(claim, () => run.abort(new LeaseLostError(run.task, policy.policy)))
+  );
 }
 
 /** Tells a refusal, then makes it. */
 export function refuseBy(
   run: Run,
   policy: StorePolicy | OwnPolicy,
-  metadata: RefusalMetadata,
+  { metadata, event, skip, replay }: Refused,
 ): Refusal {
   const { telemetry } = run.runtime;
-  if (telemetry.hears(policy.refusedEvent)) {
-    telemetry.emit(policy.refusedEvent, run, metadata as never);
-  }
-  return {
-    metadata,
-    skip: policy.onRefusal === 'skip',
-    error: () => policy.refuse(metadata, run),
-  };
+  if (telemetry.hears(event)) telemetry.emit(event, run, metadata as never);
+  return { metadata, skip, replay, error: () => policy.refuse(metadata, run) };
 }
 
 /** Tells that a ring let pass. */

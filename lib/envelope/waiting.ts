@@ -1,14 +1,14 @@
 import type { EnterReply } from '../store/store.js';
+import { INTERRUPTED, leave } from './leaving.js';
 import {
   announceAdmitted,
-  type AskingRing,
   hold,
   type Refusal,
   refuseBy,
   refusedRing,
   storeFailed,
 } from './verdict.js';
-import type { Run } from './run.js';
+import type { AskingRing, Run } from './run.js';
 import { unsubscribed } from './signals.js';
 
 /** How long a caller sleeps between two tries, at first and at most; each sleep is at least half of it. */
@@ -21,42 +21,57 @@ const LONGEST_PAUSE_MS = 200;
 const PAUSE_PER_WAITER_MS = 3;
 const LONGEST_CROWDED_PAUSE_MS = 1_000;
 
+/** A ring that said no, and its answer. */
+interface RefusedRing {
+  readonly ring: AskingRing;
+  readonly reply: EnterReply;
+}
+
 /**
- * Tries again until the lock is granted or its `wait` is used up. Whoever waits holds nothing, and
- * pays the rate limit no second time. A pause ends no later than the budget, and no later than the
- * moment at which the store says the lease runs out.
+ * Tries again until the ring lets pass, says no for good, or its patience is used up. Whoever waits
+ * holds nothing, not even what earlier trips have granted, and pays the rate limit no second time. A
+ * pause ends no later than the budget, and no later than the moment at which the store says the
+ * lease runs out.
  */
 export async function waitForTurn(
   run: Run,
   asking: readonly AskingRing[],
-  busy: AskingRing,
-  firstReply: EnterReply,
+  refused: RefusedRing,
 ): Promise<Refusal | undefined> {
+  const earlier = run.holds.map(({ ring }) => ring);
+  const left = leave(run, INTERRUPTED);
+  if (left) await left;
+  const rings = [...earlier, ...asking];
+  // Up to the one that said no they have passed once, and that was told.
+  const announced = new Set(rings.slice(0, rings.indexOf(refused.ring)));
+  const repeated = rings.filter(({ policy }) => policy.repeatedWhileWaiting);
   const { waiters } = run.runtime;
-  waiters.set(busy.key, (waiters.get(busy.key) ?? 0) + 1);
+  const { key } = refused.ring;
+  waiters.set(key, (waiters.get(key) ?? 0) + 1);
   try {
-    return await tryAgain(run, asking, busy, firstReply);
+    return await tryAgain(run, repeated, announced, refused);
   } finally {
-    const left = (waiters.get(busy.key) ?? 1) - 1;
-    if (left > 0) waiters.set(busy.key, left);
-    else waiters.delete(busy.key);
+    const others = (waiters.get(key) ?? 1) - 1;
+    if (others > 0) waiters.set(key, others);
+    else waiters.delete(key);
   }
 }
 
 async function tryAgain(
   run: Run,
-  asking: readonly AskingRing[],
-  busy: AskingRing,
-  firstReply: EnterReply,
+  repeated: readonly AskingRing[],
+  announced: Set<AskingRing>,
+  first: RefusedRing,
 ): Promise<Refusal | undefined> {
   const { clock, waiters } = run.runtime;
-  const repeated = asking.filter(({ policy }) => policy.repeatedWhileWaiting);
-  const until = clock.now() + busy.policy.waitMs;
-  let refused = { ring: busy, reply: firstReply };
+  const since = clock.now();
+  let refused = first;
   for (let longest = FIRST_PAUSE_MS; ; longest = Math.min(longest * 2, LONGEST_PAUSE_MS)) {
-    const left = until - clock.now();
-    if (left <= 0) break;
-    const crowd = (waiters.get(busy.key) ?? 1) * PAUSE_PER_WAITER_MS;
+    const { policy, key } = refused.ring;
+    const left = since + policy.patienceMs(refused.reply) - clock.now();
+    if (left <= 0)
+      return refuseBy(run, policy, policy.refusal(key, refused.reply, run.answersHttp));
+    const crowd = (waiters.get(first.ring.key) ?? 1) * PAUSE_PER_WAITER_MS;
     const pause = jitter(Math.max(longest, Math.min(crowd, LONGEST_CROWDED_PAUSE_MS)));
     await run.runtime.pause(run, Math.min(left, pause, remainingMs(refused.reply)));
     if (run.abandoned) throw unsubscribed();
@@ -67,18 +82,30 @@ async function tryAgain(
       return storeFailed(run, repeated, error);
     }
     const again = refusedRing(repeated, replies);
+    // What passes only on the way to another no is told when the answer is final.
+    const final = !again || again.ring.policy.patienceMs(again.reply) <= 0;
+    if (final) announce(run, repeated, replies, announced);
     if (!again) {
-      for (const [position, ring] of repeated.entries()) {
-        announceAdmitted(run, ring, replies[position] as EnterReply);
-      }
-      hold(run, repeated);
+      hold(run, repeated, replies);
       return undefined;
     }
     refused = again;
-    if (again.ring.policy.waitMs <= 0) break;
   }
-  const { policy, key } = refused.ring;
-  return refuseBy(run, policy, policy.refusal(key, refused.reply));
+}
+
+/** Tells each ring that lets pass, once in the invocation. */
+function announce(
+  run: Run,
+  rings: readonly AskingRing[],
+  replies: readonly EnterReply[],
+  announced: Set<AskingRing>,
+): void {
+  for (const [position, ring] of rings.entries()) {
+    const reply = replies[position];
+    if (!reply?.admitted || announced.has(ring)) continue;
+    announced.add(ring);
+    announceAdmitted(run, ring, reply);
+  }
 }
 
 /** Spreads the tries of many waiters (equal jitter: half fixed, half random). */
@@ -87,5 +114,5 @@ function jitter(longest: number): number {
 }
 
 function remainingMs(reply: EnterReply): number {
-  return reply.kind === 'lease' && reply.remainingMs !== undefined ? reply.remainingMs : Infinity;
+  return ('remainingMs' in reply && reply.remainingMs) || Infinity;
 }

@@ -3,8 +3,10 @@ import { HttpException } from '@nestjs/common';
 import { brand, brandOf, hasBrand } from './brand.js';
 import type { StoreErrorReason } from './store.error.js';
 
-/** The policies that can refuse. */
-export type PolicyName = 'rateLimit' | 'lock';
+/** The policies that can refuse, in the order of the envelope: from the outside in. */
+export const POLICY_NAMES = ['rateLimit', 'lock', 'idempotency'] as const;
+
+export type PolicyName = (typeof POLICY_NAMES)[number];
 
 /** What a full rate limit says, to the caller's `Result` and to `rate_limit_exceeded`. */
 export interface RateLimitedMetadata {
@@ -32,6 +34,40 @@ export interface BusyMetadata {
   readonly holder?: string;
   /** Seconds until the lease runs out, if its holder does not release it before. */
   readonly retryAfter?: number;
+}
+
+interface IdempotencyMetadata {
+  readonly idempotencyKey: string;
+  /** Which run of the key the record speaks of. */
+  readonly run: number;
+  /** The `tid` of that run. */
+  readonly holder?: string;
+}
+
+/** The work of the key is done; said to the caller's `Result` and to `idempotency_duplicate`. */
+export interface DuplicateMetadata extends IdempotencyMetadata {
+  readonly code: 'duplicate';
+  readonly onDuplicate: 'replay' | 'skip' | 'fail';
+  /** Whether the first answer was kept and can be given again. */
+  readonly replayable: boolean;
+}
+
+/** An earlier call with the key is at work; said to the caller's `Result` and to `idempotency_in_progress`. */
+export interface InProgressMetadata extends IdempotencyMetadata {
+  readonly code: 'in_progress';
+  readonly onInProgress: 'fail' | 'skip' | 'wait';
+  /** Seconds until its lease runs out, if its owner is gone; an owner at work renews it. */
+  readonly retryAfter?: number;
+}
+
+/** An earlier call with the key never told how it ended; said to the `Result` and to `idempotency_abandoned`. */
+export interface AbandonedMetadata extends IdempotencyMetadata {
+  readonly code: 'abandoned';
+}
+
+/** The key was used for something else before; said to the `Result` and to `idempotency_mismatch`. */
+export interface PayloadMismatchMetadata extends IdempotencyMetadata {
+  readonly code: 'payload_mismatch';
 }
 
 export interface KeyMissingMetadata {
@@ -62,6 +98,10 @@ export interface ShuttingDownMetadata {
 export type RefusalMetadata =
   | RateLimitedMetadata
   | BusyMetadata
+  | DuplicateMetadata
+  | InProgressMetadata
+  | AbandonedMetadata
+  | PayloadMismatchMetadata
   | KeyMissingMetadata
   | KeyInvalidMetadata
   | StoreUnavailableMetadata
@@ -152,6 +192,61 @@ export class LockBusyError extends RefusalError<BusyMetadata> {
       status: 409,
       public: 'This operation is already running.',
       detail: 'another run holds the lock',
+    });
+  }
+}
+
+/**
+ * The work of the key is done, and the first answer is not given again: because `onDuplicate` is
+ * `'fail'`, or because it could not be kept (`replayable` is false). 409.
+ */
+export class DuplicateError extends RefusalError<DuplicateMetadata> {
+  constructor(metadata: DuplicateMetadata, site: RefusalSite) {
+    super(metadata, site, {
+      status: 409,
+      public: 'This operation has already been done.',
+      detail: metadata.replayable
+        ? 'the work of this key is done'
+        : 'the work of this key is done, but its answer was not kept or cannot be given again',
+    });
+  }
+
+  /** Whether the first answer was kept. */
+  get replayable(): boolean {
+    return this.metadata.replayable;
+  }
+}
+
+/** An earlier call with the key is at work: 409. */
+export class InProgressError extends RefusalError<InProgressMetadata> {
+  constructor(metadata: InProgressMetadata, site: RefusalSite) {
+    super(metadata, site, {
+      status: 409,
+      public: 'This operation is already in progress.',
+      detail: 'an earlier call with this key is at work',
+    });
+  }
+}
+
+/** An earlier call with the key began and never told how it ended: 409. */
+export class AbandonedError extends RefusalError<AbandonedMetadata> {
+  constructor(metadata: AbandonedMetadata, site: RefusalSite) {
+    super(metadata, site, {
+      status: 409,
+      public: 'An earlier attempt of this operation ended with an unknown outcome.',
+      detail:
+        "an earlier call with this key began and never told how it ended; find out what it did, then call IdempotencyRecords.forget(key) with metadata.idempotencyKey, or let such calls run again with onAbandoned: 'rerun'",
+    });
+  }
+}
+
+/** The key was used for another payload before: 422. */
+export class PayloadMismatchError extends RefusalError<PayloadMismatchMetadata> {
+  constructor(metadata: PayloadMismatchMetadata, site: RefusalSite) {
+    super(metadata, site, {
+      status: 422,
+      public: 'This idempotency key was used for a different request before.',
+      detail: 'the key was used with another payload before',
     });
   }
 }

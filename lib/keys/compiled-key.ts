@@ -1,6 +1,7 @@
 import { types } from 'node:util';
 import type { Invocation } from '../invocation.js';
 import {
+  type HeaderShare,
   isBindable,
   isKeyResolverClass,
   isPerTask,
@@ -19,9 +20,13 @@ export interface CompiledKey {
   readonly async: boolean;
   /** Whether a wrong value is the client's fault. */
   readonly fromRequest: boolean;
+  readonly headers: HeaderShare;
   /** How the key was written, for `describePolicies`. */
   readonly text: string;
 }
+
+/** What the application's own code answers is the application's own decision. */
+const APPLICATION = { fromRequest: false, headers: 'none' } as const;
 
 /** Finds the instances of injectable resolvers. */
 export interface ResolverLookup {
@@ -42,7 +47,7 @@ export function compileKey(
 ): CompiledKey | undefined {
   if (spec === undefined || isPerTask(spec)) return undefined;
   if (typeof spec === 'string') {
-    return { read: () => spec, async: false, fromRequest: false, text: JSON.stringify(spec) };
+    return { ...APPLICATION, read: () => spec, async: false, text: JSON.stringify(spec) };
   }
   if (isBindable(spec)) {
     const bound = spec.bind(shape);
@@ -50,6 +55,7 @@ export function compileKey(
       read: (invocation) => bound.call(invocation),
       async: bound.async,
       fromRequest: bound.fromRequest,
+      headers: bound.headers,
       text: String(bound),
     };
   }
@@ -60,16 +66,16 @@ export function compileKey(
   if (typeof spec === 'function') {
     const fn = spec as unknown as KeyFunction<unknown[]>;
     return {
+      ...APPLICATION,
       read: (invocation) => fn.apply(invocation.instance, [...invocation.args]),
       async: types.isAsyncFunction(fn),
-      fromRequest: false,
       text: 'a key function',
     };
   }
   return {
+    ...APPLICATION,
     read: (invocation) => spec.call(invocation),
     async: types.isAsyncFunction(spec.call),
-    fromRequest: false,
     text: 'a key resolver',
   };
 }
@@ -77,9 +83,9 @@ export function compileKey(
 function compileClass(resolver: KeyResolverClass, lookup: ResolverLookup): CompiledKey {
   let instance: KeyResolver | undefined;
   return {
+    ...APPLICATION,
     read: (invocation) => (instance ??= lookup.get(resolver)).call(invocation),
     async: types.isAsyncFunction(resolver.prototype.call),
-    fromRequest: false,
     text: resolver.name,
   };
 }

@@ -4,10 +4,12 @@ import type { Invocation } from '../invocation.js';
 import {
   BINDABLE,
   type BindableResolver,
+  type HeaderShare,
   KeyProblem,
   type KeyValue,
   type MethodShape,
 } from './key-resolver.js';
+import { unquoted } from './quoted.js';
 
 /**
  * The input of that name: the parameter that carries it explicitly (`@Param('x')`, `@Query('x')`,
@@ -45,6 +47,7 @@ class ArgumentKey implements BindableResolver {
   readonly [BINDABLE] = true;
   readonly fromRequest = false;
   readonly async = false;
+  readonly headers: HeaderShare;
   readonly #path: readonly string[];
 
   constructor(
@@ -53,6 +56,7 @@ class ArgumentKey implements BindableResolver {
     private readonly shape?: MethodShape,
   ) {
     this.#path = path?.split('.') ?? [];
+    this.headers = shape?.headers.has(index) ? 'all' : 'none';
   }
 
   bind(shape: MethodShape): BindableResolver {
@@ -62,7 +66,7 @@ class ArgumentKey implements BindableResolver {
   call(invocation: Invocation): KeyValue {
     const value = follow(invocation.args[this.index], this.#path);
     if (value === undefined && this.path !== undefined) tellAbsent(this, this.shape);
-    return value as KeyValue;
+    return (this.headers === 'all' ? unquoted(value) : value) as KeyValue;
   }
 
   toString(): string {
@@ -74,6 +78,7 @@ class InputKey implements BindableResolver {
   readonly [BINDABLE] = true;
   readonly fromRequest = false;
   readonly async = false;
+  readonly headers: HeaderShare;
   readonly #path: readonly string[];
 
   constructor(
@@ -81,6 +86,7 @@ class InputKey implements BindableResolver {
     private readonly shape?: MethodShape,
   ) {
     this.#path = name.split('.');
+    this.headers = shape && isHeader(name, shape) ? 'all' : 'none';
   }
 
   bind(shape: MethodShape): BindableResolver {
@@ -103,7 +109,11 @@ class InputKey implements BindableResolver {
   }
 
   call(invocation: Invocation): KeyValue {
-    const { args } = invocation;
+    const value = this.#find(invocation);
+    return this.headers === 'all' ? (unquoted(value) as KeyValue) : value;
+  }
+
+  #find({ args }: Invocation): KeyValue {
     const [first = this.name, ...rest] = this.#path;
     const whole = this.shape?.names.get(this.name);
     if (whole) return args[whole[0] as number] as KeyValue;
@@ -160,6 +170,12 @@ function tellAbsent(key: BindableResolver, shape: MethodShape | undefined): void
 
 function positionsOf(name: string, shape: MethodShape): readonly number[] {
   return shape.names.get(name) ?? shape.names.get(name.split('.')[0] as string) ?? [];
+}
+
+/** By its name; or found in the whole `@Headers()`, where nothing says that it is found elsewhere. */
+function isHeader(name: string, shape: MethodShape): boolean {
+  const [named] = positionsOf(name, shape);
+  return named === undefined ? shape.headers.size > 0 : shape.headers.has(named);
 }
 
 /** Types whose values have no properties that could be an input. An Array is a list, not a record. */

@@ -38,6 +38,12 @@ export type StaticKey = string | PerTask | (KeyResolver & NoFunction) | KeyResol
 /** A key as it was written, whatever its form. */
 export type KeySpec = StaticKey | KeyFunction;
 
+/**
+ * How much of a key a client writes into headers of its own choice; fixed texts do not count. With
+ * `'all'` two clients that choose alike share the key.
+ */
+export type HeaderShare = 'none' | 'some' | 'all';
+
 /** A resolver of ours, which wants to know the method it is written on before the first call. */
 export interface BindableResolver extends KeyResolver {
   readonly [BINDABLE]: true;
@@ -45,6 +51,7 @@ export interface BindableResolver extends KeyResolver {
   readonly fromRequest: boolean;
   /** Whether `call` is known to return a promise: then it is not called before the outer rings let pass. */
   readonly async: boolean;
+  readonly headers: HeaderShare;
   /** @throws DefinitionError when the method can never supply the key */
   bind(shape: MethodShape): BindableResolver;
   /** How the key was written, for messages. */
@@ -61,6 +68,8 @@ export interface MethodShape {
   readonly names: ReadonlyMap<string, readonly number[]>;
   /** Positions of the request, the response and `next`: never searched for an input. */
   readonly unsearchable: ReadonlySet<number>;
+  /** Positions of `@Headers('x')` and `@Headers()`. */
+  readonly headers: ReadonlySet<number>;
   /** The emitted parameter types, `undefined` when the toolchain emits none. */
   readonly types: readonly unknown[] | undefined;
   /** Says a thing once in the application's life. */

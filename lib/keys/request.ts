@@ -3,7 +3,14 @@ import { types } from 'node:util';
 import type { ExecutionContext } from '@nestjs/common';
 import { DefinitionError, show } from '../errors/definition.error.js';
 import type { Invocation } from '../invocation.js';
-import { BINDABLE, type BindableResolver, KeyProblem, type KeyValue } from './key-resolver.js';
+import {
+  BINDABLE,
+  type BindableResolver,
+  type HeaderShare,
+  KeyProblem,
+  type KeyValue,
+} from './key-resolver.js';
+import { unquoted } from './quoted.js';
 
 interface RequestLike {
   readonly headers?: Readonly<Record<string, string | readonly string[] | undefined>>;
@@ -11,17 +18,24 @@ interface RequestLike {
   readonly socket?: { readonly remoteAddress?: string };
 }
 
-/** A header of the current request, whatever its letter case; blank outside a request. */
+/**
+ * A header of the current request, whatever its letter case; blank outside a request. A quoted value
+ * (a structured-field string, RFC 9651) is the same as what it quotes.
+ */
 export function header(name: string): BindableResolver {
   if (typeof name !== 'string' || name === '') {
     throw new DefinitionError(`header(): expected the name of a header, got ${show(name)}`);
   }
   const lowerCase = name.toLowerCase();
-  return new RequestKey(`header('${name}')`, (request: RequestLike) => {
-    const value = request.headers?.[lowerCase];
-    if (Array.isArray(value)) throw new KeyProblem(`header('${name}') was sent more than once`);
-    return value as string | undefined;
-  });
+  return new RequestKey(
+    `header('${name}')`,
+    (request: RequestLike) => {
+      const value = request.headers?.[lowerCase];
+      if (Array.isArray(value)) throw new KeyProblem(`header('${name}') was sent more than once`);
+      return unquoted(value as string | undefined);
+    },
+    'all',
+  );
 }
 
 /**
@@ -54,6 +68,7 @@ class RequestKey<Req> implements BindableResolver {
   constructor(
     private readonly text: string,
     private readonly read: (request: Req) => KeyValue | Promise<KeyValue>,
+    readonly headers: HeaderShare = 'none',
   ) {}
 
   get async(): boolean {

@@ -5,6 +5,7 @@ import type { Invocation } from '../invocation.js';
 import {
   BINDABLE,
   type BindableResolver,
+  type HeaderShare,
   isBindable,
   isKeyResolver,
   type KeyResolver,
@@ -54,6 +55,15 @@ class CompositeKey implements BindableResolver {
 
   get async(): boolean {
     return this.parts.some(isAsync);
+  }
+
+  get headers(): HeaderShare {
+    const shares = this.parts.flatMap((part) => {
+      if (isBindable(part)) return part.headers;
+      return typeof part === 'object' ? 'none' : [];
+    });
+    if (shares.length > 0 && shares.every((share) => share === 'all')) return 'all';
+    return shares.every((share) => share === 'none') ? 'none' : 'some';
   }
 
   bind(shape: MethodShape): BindableResolver {

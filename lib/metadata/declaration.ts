@@ -1,12 +1,16 @@
-import type { PolicyName } from '../errors/refusals.js';
+import { POLICY_NAMES, type PolicyName } from '../errors/refusals.js';
 import type { MethodDeclaration, PolicyRecord } from '../plan/declaration.js';
 import { type AnyClass, findMethod, lineage, taskName } from './method-name.js';
 import { shapeOf } from './method-shape.js';
-import { fixedAnswer, isNestHandler, methodNames, returnsObservable } from './nest-metadata.js';
+import {
+  answersByItself,
+  fixedAnswer,
+  isNestHandler,
+  methodNames,
+  returnsObservable,
+} from './nest-metadata.js';
 import { classPolicies, decoratedMethods, limitersOf, policyRecordsOf } from './policy-records.js';
 import { outermostWrapper } from './wrappers.js';
-
-const POLICIES: readonly PolicyName[] = ['rateLimit', 'lock'];
 
 /** Everything that was written about a method, on the class and on its bases. */
 export function declarationOf(
@@ -22,10 +26,12 @@ export function declarationOf(
     rank: outermostWrapper(target, method)?.rank ?? 0,
     shape: shapeOf(target, method, warnOnce),
     records: Object.fromEntries(
-      POLICIES.map((policy) => [policy, recordsFor(target, method, policy, handler)]),
+      POLICY_NAMES.map((policy) => [policy, recordsFor(target, method, policy, handler)]),
     ),
     limiters: limitersOf(target),
     returnsObservable: returnsObservable(target.prototype as object, method),
+    handler,
+    answersByItself: handler && answersByItself(target, method),
     fixedAnswer: handler ? fixedAnswer(target, method) : undefined,
     methodNamed(name) {
       const found: unknown = findMethod(target, name)?.value;

@@ -1,6 +1,11 @@
 import type { MethodShape } from '../keys/key-resolver.js';
 import { type AnyClass, taskName } from './method-name.js';
-import { parameterTypes, routeParameterNames, transportPositions } from './nest-metadata.js';
+import {
+  headerPositions,
+  parameterTypes,
+  routeParameterNames,
+  transportPositions,
+} from './nest-metadata.js';
 import { parameterNamesOf } from './policy-records.js';
 
 /** What is known of a method's parameters before it is called. */
@@ -22,6 +27,7 @@ export function shapeOf(
     task: taskName(target, method),
     names,
     unsearchable: transportPositions(target, method),
+    headers: headerPositions(target, method),
     types: parameterTypes(target, method),
     warnOnce,
   };

@@ -33,6 +33,7 @@ const RESPONSE = 1;
 const NEXT = 2;
 /** Nest's `RouteParamtypes` whose `data` names an input: body, query, param, headers. */
 const NAMED_KINDS: ReadonlySet<number> = new Set([3, 4, 5, 6]);
+const HEADERS = 6;
 
 interface RouteArgument {
   readonly kind: number | 'custom';
@@ -82,6 +83,15 @@ export function transportPositions(target: AnyClass, method: PropertyKey): Reado
   return new Set(
     routeArguments(target, method)
       .filter(({ kind }) => kind === REQUEST || kind === RESPONSE || kind === NEXT)
+      .map(({ index }) => index),
+  );
+}
+
+/** Positions that receive a header, or all of them. */
+export function headerPositions(target: AnyClass, method: PropertyKey): ReadonlySet<number> {
+  return new Set(
+    routeArguments(target, method)
+      .filter(({ kind }) => kind === HEADERS)
       .map(({ index }) => index),
   );
 }

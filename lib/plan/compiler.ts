@@ -1,17 +1,22 @@
 import type { Plan, PlannedRing } from '../envelope/plan.js';
 import { DefinitionError } from '../errors/definition.error.js';
-import type { PolicyName } from '../errors/refusals.js';
-import { compileKey, type ResolverLookup } from '../keys/compiled-key.js';
+import { POLICY_NAMES, type PolicyName } from '../errors/refusals.js';
+import { type CompiledKey, compileKey, type ResolverLookup } from '../keys/compiled-key.js';
+import { compileFingerprint, type CompiledFingerprint } from '../keys/fingerprint.js';
+import type { KeySpec } from '../keys/key-resolver.js';
+import { scopedKey } from '../keys/scoped-key.js';
 import { StoreKey } from '../keys/store-key.js';
 import { DECORATOR_NAMES } from '../policies/option-rules.js';
-import type { CommonOptions, PolicyDefaults } from '../policies/options.js';
+import type { CommonOptions, IdempotencyOptions, PolicyDefaults } from '../policies/options.js';
 import type { Policy } from '../policies/policy.js';
 import type { MethodDeclaration } from './declaration.js';
 import { compileGates } from './gates.js';
 import { isStream, mergeRecords, type Merged } from './inheritance.js';
 import {
+  effectiveIdempotencyOptions,
   effectiveLockOptions,
   effectiveRateLimitOptions,
+  idempotencyPolicy,
   lockPolicy,
   type NamedLimiters,
   rateLimitPolicy,
@@ -42,9 +47,6 @@ export interface Warning {
   readonly messages: readonly string[];
 }
 
-/** The fixed order of the rings, whatever the order of the decorators. */
-const RING_ORDER: readonly PolicyName[] = ['rateLimit', 'lock'];
-
 /**
  * Decides what happens around a method, once.
  *
@@ -53,7 +55,7 @@ const RING_ORDER: readonly PolicyName[] = ['rateLimit', 'lock'];
 export function compilePlan(declaration: MethodDeclaration, context: PlanContext): CompiledPlan {
   const rings: CompiledRing[] = [];
   const warnings: Warning[] = [];
-  for (const policy of RING_ORDER) {
+  for (const policy of POLICY_NAMES) {
     const merged = mergeRecords(declaration.records[policy] ?? []);
     if (!merged) continue;
     const site = `${declaration.task}: ${DECORATOR_NAMES[policy]}`;
@@ -64,15 +66,25 @@ export function compilePlan(declaration: MethodDeclaration, context: PlanContext
       if (messages.length > 0) warnings.push({ about, messages });
     }
   }
-  assertAnswers(declaration, rings);
+  const stream = isStream(declaration);
+  assertAnswers(declaration, rings, stream);
   return Object.freeze({
     task: declaration.task,
     method: declaration.method,
     rank: declaration.rank,
     rings: Object.freeze(rings),
-    stream: isStream(declaration),
+    stream,
+    keepsAnswers: rings.some((ring) => ring.policy.policy === 'idempotency'),
     warnings,
   });
+}
+
+interface RingParts {
+  readonly policy: Policy;
+  readonly options: CompiledRing['options'] &
+    Pick<Required<CommonOptions>, 'namespace' | 'onBlank'>;
+  readonly key: CompiledKey | undefined;
+  readonly fingerprint?: CompiledFingerprint | undefined;
 }
 
 function compileRing(
@@ -82,42 +94,121 @@ function compileRing(
   context: PlanContext,
   site: string,
 ): CompiledRing {
-  const { policy, options } = makePolicy(name, merged, declaration, context, site);
+  const parts = makeParts(name, merged, declaration, context, site);
+  const { policy, options, key, fingerprint } = parts;
   const gates = compileGates(options, declaration, site);
-  const key = compileKey(merged.key, declaration.shape, context.lookup);
   return {
     policy,
     gates,
     key,
+    fingerprint,
     keyBase: StoreKey.compose(options.namespace, options.name ?? declaration.task),
     onBlank: options.onBlank,
-    async: key?.async === true || gates.some((gate) => gate.async),
+    async: [key, fingerprint, ...gates].some((part) => part?.async === true),
     options: Object.freeze(options),
   };
 }
 
-function makePolicy(
+function makeParts(
   name: PolicyName,
   merged: Merged,
   declaration: MethodDeclaration,
   context: PlanContext,
   site: string,
-) {
-  if (name === 'lock') {
-    const options = effectiveLockOptions(merged.options, context.defaults);
-    return { policy: lockPolicy(options, site) as Policy, options };
+): RingParts {
+  const key = compileKey(merged.key, declaration.shape, context.lookup);
+  switch (name) {
+    case 'lock': {
+      const options = effectiveLockOptions(merged.options, context.defaults);
+      return { policy: lockPolicy(options, site), options: { ...options }, key };
+    }
+    case 'rateLimit': {
+      const options = effectiveRateLimitOptions(merged.options, context.defaults);
+      const named = [declaration.limiters, context.limiters];
+      return { policy: rateLimitPolicy(options, named, site), options: { ...options }, key };
+    }
+    case 'idempotency':
+      return idempotencyParts(merged, key, declaration, context, site);
   }
-  const options = effectiveRateLimitOptions(merged.options, context.defaults);
-  const named = [declaration.limiters, context.limiters];
-  return { policy: rateLimitPolicy(options, named, site), options };
 }
 
-/** A skipped call is answered 202 with a body, which some handlers have no room for. */
-function assertAnswers(declaration: MethodDeclaration, rings: readonly PlannedRing[]): void {
-  if (!declaration.fixedAnswer) return;
-  const skipping = rings.find((ring) => ring.policy.onRefusal === 'skip');
-  if (!skipping) return;
-  throw new DefinitionError(
-    `${declaration.task}: ${DECORATOR_NAMES[skipping.policy.policy]}: expected a handler that Nest answers with its value, because a refusal skips the body; got ${declaration.fixedAnswer}`,
+function idempotencyParts(
+  merged: Merged,
+  key: CompiledKey | undefined,
+  declaration: MethodDeclaration,
+  context: PlanContext,
+  site: string,
+): RingParts {
+  if (merged.key === undefined) {
+    throw new DefinitionError(
+      `${site}: expected a key, own or inherited, got none; perTask lets the work of the whole task be done once per ttl`,
+    );
+  }
+  const { scope: _default, ...options } = effectiveIdempotencyOptions(
+    merged.options,
+    context.defaults,
   );
+  const scope = scopeOf(merged.options, key, context, site);
+  const scopeKey =
+    scope === undefined || scope === 'shared'
+      ? scope
+      : compileKey(scope as KeySpec, declaration.shape, context.lookup);
+  const byHeader = key !== undefined && key.headers !== 'none';
+  const fingerprint = options.fingerprint ?? (declaration.handler && byHeader && 'request');
+  return {
+    policy: idempotencyPolicy(options, site, declaration.shape.warnOnce),
+    options: { ...options, fingerprint, ...(scope !== undefined && { scope }) },
+    key: scopeKey === undefined ? key : scopedKey(key, scopeKey),
+    fingerprint: fingerprint === false ? undefined : compileFingerprint(fingerprint),
+  };
+}
+
+/**
+ * Whose keys they are. The module's default steps in only where a key demands it: a scope that reads
+ * the request is blank in a job at night.
+ */
+function scopeOf(
+  written: IdempotencyOptions,
+  key: CompiledKey | undefined,
+  context: PlanContext,
+  site: string,
+): IdempotencyOptions['scope'] {
+  if (written.scope !== undefined || key?.headers !== 'all') return written.scope;
+  const scope = context.defaults.idempotency?.scope;
+  if (scope !== undefined) return scope;
+  throw new DefinitionError(
+    `${site}: expected the option "scope", because clients choose the key ${key.text} and one must not get another's answer; for example scope: fromRequest((request) => request.user.id), or scope: 'shared' if all clients share their keys; got none`,
+  );
+}
+
+/**
+ * A skipped call is answered 202 with a body, and a duplicate with the first answer, which some
+ * handlers have no room for; and a stream is not kept.
+ */
+function assertAnswers(
+  declaration: MethodDeclaration,
+  rings: readonly PlannedRing[],
+  stream: boolean,
+): void {
+  const site = ({ policy }: PlannedRing): string =>
+    `${declaration.task}: ${DECORATOR_NAMES[policy.policy]}`;
+  const keeping = rings.find((ring) => ring.policy.policy === 'idempotency');
+  if (keeping && stream) {
+    throw new DefinitionError(
+      `${site(keeping)}: expected a method that returns a Promise, got one that returns an Observable, whose values cannot be kept`,
+    );
+  }
+  const { fixedAnswer, answersByItself } = declaration;
+  const skipping = rings.find((ring) => ring.policy.canSkip);
+  if (skipping && fixedAnswer) {
+    throw new DefinitionError(
+      `${site(skipping)}: expected a handler that Nest answers with its value, because a refusal skips the body; got ${fixedAnswer}`,
+    );
+  }
+  const replaying = rings.find((ring) => ring.policy.canReplay);
+  if (replaying && answersByItself) {
+    throw new DefinitionError(
+      `${site(replaying)}: expected a handler that Nest answers with its value, because a duplicate is given the first answer; got ${fixedAnswer}`,
+    );
+  }
 }

@@ -1,10 +1,10 @@
 import type { PolicyName } from '../errors/refusals.js';
 import type { KeySpec, MethodShape } from '../keys/key-resolver.js';
 import type { Limiter } from '../policies/limiters/limiter.js';
-import type { LockOptions, RateLimitOptions } from '../policies/options.js';
+import type { IdempotencyOptions, LockOptions, RateLimitOptions } from '../policies/options.js';
 
 /** Options as written, whichever policy's. */
-export type WrittenOptions = Readonly<LockOptions & RateLimitOptions>;
+export type WrittenOptions = Readonly<LockOptions & RateLimitOptions & IdempotencyOptions>;
 
 /** One decorator as it was written. */
 export type PolicyRecord =
@@ -29,6 +29,10 @@ export interface MethodDeclaration {
   /** The limiters registered on the class. */
   readonly limiters: ReadonlyMap<string, Limiter>;
   readonly returnsObservable: boolean;
+  /** Whether Nest itself calls the method. */
+  readonly handler: boolean;
+  /** Whether the handler writes its answer itself, with `@Res()` or `@Next()`. */
+  readonly answersByItself: boolean;
   /** The decorator with which a handler's answer cannot say that it was skipped, if it has one. */
   readonly fixedAnswer: string | undefined;
   /** The method of that name that instances have. */

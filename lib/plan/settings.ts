@@ -1,8 +1,14 @@
 import { looksLikeMilliseconds, toMilliseconds } from '../clock/duration.js';
 import { DefinitionError, show } from '../errors/definition.error.js';
 import { BUILT_IN_LIMITERS, isBuiltInLimiter, type Limiter } from '../policies/limiters/limiter.js';
+import { IdempotencyPolicy } from '../policies/idempotency.js';
 import { LockPolicy } from '../policies/lock.js';
-import type { LockOptions, PolicyDefaults, RateLimitOptions } from '../policies/options.js';
+import type {
+  IdempotencyOptions,
+  LockOptions,
+  PolicyDefaults,
+  RateLimitOptions,
+} from '../policies/options.js';
 import type { Policy } from '../policies/policy.js';
 import {
   CustomRateLimitPolicy,
@@ -29,10 +35,26 @@ export const RATE_LIMIT_DEFAULTS = {
   onStoreError: 'fail',
 } as const satisfies RateLimitOptions;
 
+export const IDEMPOTENCY_DEFAULTS = {
+  ttl: '24h',
+  lease: 60,
+  wait: 30,
+  namespace: 'cmdx:idem',
+  onDuplicate: 'replay',
+  onInProgress: 'fail',
+  onAbandoned: 'fail',
+  maxBytes: 64 * 1024,
+  onBlank: 'bypass',
+  onStoreError: 'fail',
+} as const satisfies IdempotencyOptions;
+
 export type EffectiveLockOptions = LockOptions &
   Required<Pick<LockOptions, keyof typeof LOCK_DEFAULTS>>;
 export type EffectiveRateLimitOptions = RateLimitOptions &
   Required<Pick<RateLimitOptions, keyof typeof RATE_LIMIT_DEFAULTS>>;
+
+export type EffectiveIdempotencyOptions = IdempotencyOptions &
+  Required<Pick<IdempotencyOptions, keyof typeof IDEMPOTENCY_DEFAULTS>>;
 
 /** Written options over the module's defaults over ours. */
 export function effectiveLockOptions(
@@ -49,6 +71,13 @@ export function effectiveRateLimitOptions(
   return { ...RATE_LIMIT_DEFAULTS, ...defined(defaults.rateLimit), ...written };
 }
 
+export function effectiveIdempotencyOptions(
+  written: IdempotencyOptions,
+  defaults: PolicyDefaults,
+): EffectiveIdempotencyOptions {
+  return { ...IDEMPOTENCY_DEFAULTS, ...defined(defaults.idempotency), ...written };
+}
+
 export function lockPolicy(options: EffectiveLockOptions, site: string): LockPolicy {
   const { wait } = options;
   return new LockPolicy({
@@ -57,6 +86,29 @@ export function lockPolicy(options: EffectiveLockOptions, site: string): LockPol
       wait === null || wait === false ? 0 : toMilliseconds(wait, `${site} option "wait"`, true),
     onBusy: options.onBusy,
     onStoreError: options.onStoreError,
+  });
+}
+
+/** @param warn told what keeps answers of the method from being given again */
+export function idempotencyPolicy(
+  options: EffectiveIdempotencyOptions,
+  site: string,
+  warn: (message: string) => void,
+): IdempotencyPolicy {
+  const ms = (name: 'ttl' | 'lease' | 'wait'): number =>
+    toMilliseconds(options[name], `${site} option "${name}"`);
+  return new IdempotencyPolicy({
+    ttlMs: ms('ttl'),
+    leaseMs: ms('lease'),
+    waitMs: ms('wait'),
+    onDuplicate: options.onDuplicate,
+    onInProgress: options.onInProgress,
+    onAbandoned: options.onAbandoned,
+    onStoreError: options.onStoreError,
+    codec: options.codec,
+    returns: options.returns,
+    maxBytes: options.maxBytes,
+    warn: (message) => warn(`${site}: ${message}`),
   });
 }
 
@@ -121,12 +173,14 @@ function assertFits({ max, perMs, cost }: RateLimitSettings, site: string): void
 
 /** Options that look like milliseconds written where seconds are read. */
 export function suspiciousDurations(options: object, site: string): readonly string[] {
-  return (['ttl', 'per', 'wait', 'storeTimeout', 'shutdownTimeout'] as const).flatMap((name) => {
-    const value = (options as Record<string, unknown>)[name];
-    return looksLikeMilliseconds(value)
-      ? [`${site} option "${name}": ${value} seconds; did you mean '${value / 1_000}s'?`]
-      : [];
-  });
+  return (['ttl', 'per', 'wait', 'lease', 'storeTimeout', 'shutdownTimeout'] as const).flatMap(
+    (name) => {
+      const value = (options as Record<string, unknown>)[name];
+      return looksLikeMilliseconds(value)
+        ? [`${site} option "${name}": ${value} seconds; did you mean '${value / 1_000}s'?`]
+        : [];
+    },
+  );
 }
 
 function defined<T extends object>(options: T | undefined): Partial<T> {

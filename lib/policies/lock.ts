@@ -8,7 +8,7 @@ import {
 import type { HeldLock, Invocation } from '../invocation.js';
 import type { EnterStep, LeaseReply, LeaseStep, LeaveStep } from '../store/store.js';
 import type { LockAcquiredPayload } from '../telemetry/events.js';
-import type { StorePolicy } from './policy.js';
+import type { Refused, StorePolicy } from './policy.js';
 
 /** A lock's settings after inheritance, defaults and validation. */
 export interface LockSettings {
@@ -26,20 +26,20 @@ export class LockPolicy implements StorePolicy {
   readonly policy = 'lock';
   readonly own = false;
   readonly admittedEvent = 'lock_acquired';
-  readonly refusedEvent = 'lock_busy';
+  readonly canReplay = false;
   readonly repeatedWhileWaiting = true;
 
   constructor(private readonly settings: LockSettings) {}
 
-  get onRefusal(): 'fail' | 'skip' {
-    return this.settings.onBusy;
+  get canSkip(): boolean {
+    return this.settings.onBusy === 'skip';
   }
 
   get onStoreError(): 'fail' | 'run' {
     return this.settings.onStoreError;
   }
 
-  get waitMs(): number {
+  patienceMs(): number {
     return this.settings.waitMs;
   }
 
@@ -51,14 +51,15 @@ export class LockPolicy implements StorePolicy {
     return { lockKey: key };
   }
 
-  refusal(key: string, reply: LeaseReply): BusyMetadata {
-    return {
+  refusal(key: string, reply: LeaseReply): Refused {
+    const metadata: BusyMetadata = {
       code: 'busy',
       lockKey: key,
       onBusy: this.settings.onBusy,
       ...(reply.holder !== undefined && { holder: reply.holder }),
       ...(reply.remainingMs !== undefined && { retryAfter: toSeconds(reply.remainingMs) }),
     };
+    return { metadata, event: 'lock_busy', skip: this.canSkip };
   }
 
   giveBack(step: EnterStep): LeaveStep {
@@ -66,9 +67,13 @@ export class LockPolicy implements StorePolicy {
     return { kind: 'release', key, token, ttlMs };
   }
 
+  gaveBack(): undefined {}
+
   held(step: EnterStep): HeldLock {
     return { key: step.key };
   }
+
+  keptAlive(): undefined {}
 
   refuse(metadata: RefusalMetadata, site: RefusalSite): LockBusyError {
     return new LockBusyError(metadata as BusyMetadata, site);

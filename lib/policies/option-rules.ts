@@ -7,10 +7,12 @@ type OptionRule = (value: unknown, where: string) => void;
 
 /** How each policy's decorator is written. */
 export const DECORATOR_NAMES: Readonly<Record<PolicyName, string>> = {
-  lock: '@LockWith',
   rateLimit: '@RateLimit',
+  lock: '@LockWith',
+  idempotency: '@IdempotentBy',
 };
 
+const STREAM_RULE = { stream: flag };
 const COMMON_RULES = {
   if: gate,
   unless: gate,
@@ -18,12 +20,12 @@ const COMMON_RULES = {
   name: sharedName,
   onBlank: oneOf('bypass', 'fail'),
   onStoreError: oneOf('fail', 'run'),
-  stream: flag,
 };
 
 const RULES: Readonly<Record<PolicyName, Readonly<Record<string, OptionRule>>>> = {
   lock: {
     ...COMMON_RULES,
+    ...STREAM_RULE,
     ttl: toMilliseconds,
     wait: (value, where) => {
       if (value !== null && value !== false) toMilliseconds(value, where, true);
@@ -32,11 +34,26 @@ const RULES: Readonly<Record<PolicyName, Readonly<Record<string, OptionRule>>>> 
   },
   rateLimit: {
     ...COMMON_RULES,
+    ...STREAM_RULE,
     max: wholeNumber,
     per: toMilliseconds,
     limiter: limiter,
     cost: positiveNumber,
     onLimit: oneOf('fail', 'skip'),
+  },
+  idempotency: {
+    ...COMMON_RULES,
+    ttl: toMilliseconds,
+    lease: toMilliseconds,
+    wait: toMilliseconds,
+    onDuplicate: oneOf('replay', 'skip', 'fail'),
+    onInProgress: oneOf('fail', 'skip', 'wait'),
+    onAbandoned: oneOf('fail', 'rerun'),
+    fingerprint,
+    scope,
+    codec,
+    returns: aClass,
+    maxBytes: wholeNumber,
   },
 };
 
@@ -73,18 +90,45 @@ function oneOf(...allowed: readonly string[]): OptionRule {
 
 function gate(value: unknown, where: string): void {
   const sound =
-    typeof value === 'boolean' ||
-    typeof value === 'function' ||
-    (typeof value === 'string' && value !== '') ||
-    (typeof value === 'object' &&
-      value !== null &&
-      typeof (value as { call?: unknown }).call === 'function');
+    typeof value === 'boolean' || (typeof value === 'string' && value !== '') || isCallable(value);
   if (!sound) {
     throw expected(
       where,
       'a boolean, the name of a method, a function or an object with call()',
       value,
     );
+  }
+}
+
+/** A function, or an object with `call(invocation)`. */
+function isCallable(value: unknown): boolean {
+  if (typeof value === 'function') return true;
+  return typeof (value as { call?: unknown } | null | undefined)?.call === 'function';
+}
+
+function fingerprint(value: unknown, where: string): void {
+  if (value !== false && value !== 'request' && !isCallable(value)) {
+    throw expected(where, "'request', false, a function or an object with call()", value);
+  }
+}
+
+function scope(value: unknown, where: string): void {
+  if (value !== 'shared' && !isCallable(value)) {
+    throw expected(where, "'shared' or a key resolver such as fromRequest(...)", value);
+  }
+}
+
+function codec(value: unknown, where: string): void {
+  const { encode, decode } = (value ?? {}) as { encode?: unknown; decode?: unknown };
+  if (typeof encode !== 'function' || typeof decode !== 'function') {
+    throw expected(where, 'an object with encode() and decode()', value);
+  }
+}
+
+function aClass(value: unknown, where: string): void {
+  const { prototype } = (value ?? {}) as { prototype?: unknown };
+  if (typeof value !== 'function' || typeof prototype !== 'object') {
+    throw expected(where, 'a class', value);
   }
 }
 

@@ -58,10 +58,87 @@ export interface RateLimitOptions extends CommonOptions {
   readonly onLimit?: 'fail' | 'skip';
 }
 
+type ScopeValue = string | number | bigint | null | undefined;
+
+interface ScopeResolver {
+  call(invocation: Invocation): ScopeValue | Promise<ScopeValue>;
+}
+
+/**
+ * Whose keys they are: `'shared'` by everybody, or anything that a key may be except a fixed text,
+ * for example `fromRequest((request) => request.user.id)`.
+ */
+export type Scope =
+  | 'shared'
+  | ((...args: never[]) => ScopeValue | Promise<ScopeValue>)
+  | (ScopeResolver & { readonly apply?: never })
+  | (abstract new (...args: never[]) => ScopeResolver);
+
+/**
+ * What a call wants done, so that the same key with another payload is told apart: `'request'`
+ * (method, route, parameters, query and parsed body), a function of the method's arguments or an
+ * object with `call(invocation)`, whose answers are compared as JSON with sorted names; `undefined`
+ * and `null` are compared with nothing. `false` compares nothing.
+ */
+export type Fingerprint =
+  | false
+  | 'request'
+  | ((...args: never[]) => unknown)
+  | ({ call(invocation: Invocation): unknown } & { readonly apply?: never });
+
+/** Makes texts of return values, and values of these texts. */
+export interface OutcomeCodec {
+  /** @throws anything for a value that it cannot represent: the work is then remembered without it */
+  encode(value: unknown): string;
+  decode(text: string): unknown;
+}
+
+export interface IdempotencyOptions extends Omit<CommonOptions, 'stream'> {
+  /** How long an outcome is remembered. Default 24 h. */
+  readonly ttl?: Duration;
+  /** How long a claim survives an owner that has died: a living one renews it. Default 60 s. */
+  readonly lease?: Duration;
+  /** Most time that `onInProgress: 'wait'` waits. Default 30 s. */
+  readonly wait?: Duration;
+  /**
+   * A call whose work is done returns the first answer (`'replay'`, default), returns `undefined`
+   * (`'skip'`) or throws `DuplicateError` (`'fail'`).
+   */
+  readonly onDuplicate?: 'replay' | 'skip' | 'fail';
+  /**
+   * A call whose work is being done throws `InProgressError` (`'fail'`, default), returns
+   * `undefined` (`'skip'`) or waits for the outcome (`'wait'`).
+   */
+  readonly onInProgress?: 'fail' | 'skip' | 'wait';
+  /**
+   * A call after a run that never told how it ended throws `AbandonedError` (`'fail'`, default: at
+   * most once) or runs again (`'rerun'`: at least once).
+   */
+  readonly onAbandoned?: 'fail' | 'rerun';
+  /** Default: `'request'` on HTTP handlers whose key is made of a header, else `false`. */
+  readonly fingerprint?: Fingerprint;
+  /** Demanded for a key that is made only of what a client writes into headers. */
+  readonly scope?: Scope;
+  /** Default: JSON that also keeps Date, bigint, Buffer, Map, Set and the like. */
+  readonly codec?: OutcomeCodec;
+  /** The class of what the method returns: one instance, or an array of them. */
+  readonly returns?: abstract new (...args: never[]) => object;
+  /** The largest outcome that is kept, encoded; a larger one is remembered as done. Default 64 KiB. */
+  readonly maxBytes?: number;
+}
+
 /** What `forRoot({ defaults })` may fill in: never a skip, which would change return types unseen. */
 export interface PolicyDefaults {
   readonly lock?: Omit<LockOptions, 'onBusy' | 'name' | 'stream'> & { readonly onBusy?: 'fail' };
   readonly rateLimit?: Omit<RateLimitOptions, 'onLimit' | 'name' | 'stream'> & {
     readonly onLimit?: 'fail';
+  };
+  /** `scope` is filled in only where one is demanded. */
+  readonly idempotency?: Omit<
+    IdempotencyOptions,
+    'onDuplicate' | 'onInProgress' | 'name' | 'returns'
+  > & {
+    readonly onDuplicate?: 'replay' | 'fail';
+    readonly onInProgress?: 'fail' | 'wait';
   };
 }

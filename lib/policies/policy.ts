@@ -1,19 +1,48 @@
+import type { Answer, Replay } from '../answer.js';
 import type { PolicyName, RefusalError, RefusalMetadata, RefusalSite } from '../errors/refusals.js';
 import type { HeldLock, Invocation } from '../invocation.js';
-import type { EnterReply, EnterStep, LeaveStep, Store } from '../store/store.js';
+import type { EnterReply, EnterStep, Hold, LeaveReply, LeaveStep, Store } from '../store/store.js';
 import type { TelemetryEventName, TelemetryPayloads } from '../telemetry/events.js';
 
 type Payload = TelemetryPayloads[TelemetryEventName];
 
+/** A no: what it is told as, and what the caller gets. */
+export interface Refused {
+  readonly metadata: RefusalMetadata;
+  /** Told with the metadata. */
+  readonly event: TelemetryEventName;
+  /** Whether the call returns `undefined` instead of throwing. */
+  readonly skip: boolean;
+  /** What the call returns instead of either. */
+  readonly replay?: Replay | undefined;
+}
+
+/** How what a policy was granted is no longer needed. */
+export type Ending =
+  /** The method returned. */
+  | { readonly kind: 'returned'; readonly value: unknown }
+  /** A handler's answer over HTTP was made. */
+  | { readonly kind: 'answered'; readonly answer: Answer }
+  /** The body succeeded, but nobody knows what its caller was answered. */
+  | { readonly kind: 'unanswered' }
+  /** The body threw, skipped or failed, or never ran. */
+  | { readonly kind: 'interrupted' };
+
+/** Something to tell the subscribers of the telemetry. */
+export interface PolicyEvent {
+  readonly name: TelemetryEventName;
+  readonly payload: Payload;
+}
+
 interface PolicyBase {
   readonly policy: PolicyName;
-  /** What a refusal does: throw, or let the call return `undefined`. */
-  readonly onRefusal: 'fail' | 'skip';
+  /** Whether a refusal may let the call return `undefined`. */
+  readonly canSkip: boolean;
+  /** Whether a refusal may give an earlier answer again. */
+  readonly canReplay: boolean;
   readonly onStoreError: 'fail' | 'run';
   /** Told when the policy lets pass. */
   readonly admittedEvent: TelemetryEventName;
-  /** Told, with the refusal's metadata, when it does not. */
-  readonly refusedEvent: TelemetryEventName;
   refuse(metadata: RefusalMetadata, site: RefusalSite): RefusalError;
 }
 
@@ -24,26 +53,38 @@ interface PolicyBase {
  */
 export interface StorePolicy extends PolicyBase {
   readonly own: false;
-  /** Milliseconds that a refused caller may wait for another try. */
-  readonly waitMs: number;
   /** Whether a caller who waits takes this step again at each try. A charge is taken once. */
   readonly repeatedWhileWaiting: boolean;
-  /** What to ask of the store. */
-  request(key: string, invocation: Invocation): EnterStep;
+  /** Milliseconds that a caller with this answer may wait for another one; counted from the first no. */
+  patienceMs(reply: EnterReply): number;
+  /**
+   * What to ask of the store.
+   *
+   * @param fingerprint a digest of what the caller wants done, if the ring makes one
+   */
+  request(key: string, invocation: Invocation, fingerprint?: string): EnterStep;
   /** The payload of `admittedEvent`, for an answer that lets pass. */
   admitted(key: string, reply: EnterReply): Payload;
-  /** Why not, for an answer that does not. */
-  refusal(key: string, reply: EnterReply): RefusalMetadata;
-  /** What to give back in the end, for a step that was admitted. */
-  giveBack(step: EnterStep): LeaveStep | undefined;
+  /**
+   * Why not, for an answer that does not.
+   *
+   * @param http whether the caller is a client of HTTP
+   */
+  refusal(key: string, reply: EnterReply, http: boolean): Refused;
+  /** What to send in the end, for a step that was admitted. */
+  giveBack(step: EnterStep, reply: EnterReply, ending: Ending): LeaveStep | undefined;
+  /** What to tell about the answer to it. */
+  gaveBack(reply: EnterReply, step: LeaveStep, answer: LeaveReply): PolicyEvent | undefined;
   /** What the invocation shows of a step that was admitted. */
   held(step: EnterStep): HeldLock | undefined;
+  /** What has to be kept alive while the body runs. */
+  keptAlive(step: EnterStep): Hold | undefined;
 }
 
 /** What a policy that decides on its own has decided. */
 export type Decision =
   | { readonly admitted: true; readonly payload: Payload }
-  | { readonly admitted: false; readonly refusal: RefusalMetadata };
+  | { readonly admitted: false; readonly refused: Refused };
 
 /** A ring that decides on its own, and so cannot share a store trip with others. */
 export interface OwnPolicy extends PolicyBase {

@@ -15,7 +15,7 @@ import {
   type Limiter,
 } from './limiters/limiter.js';
 import type { RateLimitOptions } from './options.js';
-import type { Decision, OwnPolicy, StorePolicy } from './policy.js';
+import type { Decision, OwnPolicy, Refused, StorePolicy } from './policy.js';
 
 /** A rate limit's settings after inheritance, defaults and validation. */
 export interface RateLimitSettings {
@@ -31,8 +31,7 @@ export class RateLimitPolicy implements StorePolicy {
   readonly policy = 'rateLimit';
   readonly own = false;
   readonly admittedEvent = 'rate_limit_admitted';
-  readonly refusedEvent = 'rate_limit_exceeded';
-  readonly waitMs = 0;
+  readonly canReplay = false;
   readonly repeatedWhileWaiting = false;
   readonly #perUs: number;
   readonly #capacityUs: number;
@@ -47,12 +46,16 @@ export class RateLimitPolicy implements StorePolicy {
     this.#costUs = wholeMicroseconds(settings.cost * this.#perUs);
   }
 
-  get onRefusal(): 'fail' | 'skip' {
-    return this.settings.onLimit;
+  get canSkip(): boolean {
+    return this.settings.onLimit === 'skip';
   }
 
   get onStoreError(): 'fail' | 'run' {
     return this.settings.onStoreError;
+  }
+
+  patienceMs(): number {
+    return 0;
   }
 
   request(key: string): EnterStep {
@@ -70,13 +73,17 @@ export class RateLimitPolicy implements StorePolicy {
     return facts(key, this.limiter, this.settings, this.#toAdmission(reply));
   }
 
-  refusal(key: string, reply: FixedWindowReply | LeakyBucketReply): RateLimitedMetadata {
+  refusal(key: string, reply: FixedWindowReply | LeakyBucketReply): Refused {
     return denial(key, this.limiter, this.settings, this.#toAdmission(reply));
   }
 
   giveBack(): undefined {}
 
+  gaveBack(): undefined {}
+
   held(): undefined {}
+
+  keptAlive(): undefined {}
 
   refuse(metadata: RefusalMetadata, site: RefusalSite): RateLimitedError {
     return new RateLimitedError(metadata as RateLimitedMetadata, site);
@@ -98,7 +105,7 @@ export class CustomRateLimitPolicy implements OwnPolicy {
   readonly policy = 'rateLimit';
   readonly own = true;
   readonly admittedEvent = 'rate_limit_admitted';
-  readonly refusedEvent = 'rate_limit_exceeded';
+  readonly canReplay = false;
 
   constructor(
     private readonly name: string,
@@ -107,8 +114,8 @@ export class CustomRateLimitPolicy implements OwnPolicy {
     private readonly options: Readonly<RateLimitOptions>,
   ) {}
 
-  get onRefusal(): 'fail' | 'skip' {
-    return this.settings.onLimit;
+  get canSkip(): boolean {
+    return this.settings.onLimit === 'skip';
   }
 
   get onStoreError(): 'fail' | 'run' {
@@ -133,7 +140,7 @@ export class CustomRateLimitPolicy implements OwnPolicy {
     const admission = assertAdmission(answer, this.name, invocation.task);
     return admission.admitted
       ? { admitted: true, payload: facts(key, this.name, this.settings, admission) }
-      : { admitted: false, refusal: denial(key, this.name, this.settings, admission) };
+      : { admitted: false, refused: denial(key, this.name, this.settings, admission) };
   }
 
   refuse(metadata: RefusalMetadata, site: RefusalSite): RateLimitedError {
@@ -171,12 +178,13 @@ function denial(
   limiter: string,
   settings: RateLimitSettings,
   admission: Admission,
-): RateLimitedMetadata {
-  return {
+): Refused {
+  const metadata: RateLimitedMetadata = {
     code: 'rate_limited',
     onLimit: settings.onLimit,
     ...facts(key, limiter, settings, admission),
   };
+  return { metadata, event: 'rate_limit_exceeded', skip: settings.onLimit === 'skip' };
 }
 
 /** A custom limiter's `Infinity` or `NaN` is no time to name and no count. */

@@ -1,5 +1,5 @@
 import { StoreError } from '../errors/store.error.js';
-import type { EnterReply, EnterStep } from './store.js';
+import type { ClaimReply, EnterReply, EnterStep } from './store.js';
 
 /**
  * What a store answered to `enter`, if it is an answer: one reply per step up to the first refusal.
@@ -21,7 +21,22 @@ function isSound(steps: readonly EnterStep[], answer: unknown): answer is EnterR
   for (let position = 0; position < steps.length; position++) {
     const reply = replies[position];
     if (reply?.kind !== steps[position]?.kind || typeof reply?.admitted !== 'boolean') return false;
+    if (reply.kind === 'claim' && !isSoundClaim(reply)) return false;
     if (!reply.admitted) return replies.length === position + 1;
   }
   return replies.length === steps.length;
+}
+
+const REFUSED: ReadonlySet<unknown> = new Set([
+  'in_progress',
+  'abandoned',
+  'done',
+  'tombstone',
+  'mismatch',
+]);
+
+function isSoundClaim({ admitted, state, run, outcome }: Partial<ClaimReply>): boolean {
+  if (!Number.isSafeInteger(run)) return false;
+  if (state === 'done' && typeof outcome !== 'string') return false;
+  return admitted ? state === 'claimed' : REFUSED.has(state);
 }

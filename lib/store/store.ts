@@ -43,7 +43,36 @@ export interface LeaseStep {
   readonly ttlMs: number;
 }
 
-export type EnterStep = FixedWindowStep | LeakyBucketStep | LeaseStep;
+/**
+ * Claims the work of a key, so that it is done once. What stands under the key decides:
+ *
+ * | record                          | answer                                              |
+ * | ------------------------------- | --------------------------------------------------- |
+ * | none                            | `claimed`, run 1                                    |
+ * | in flight, own token            | `claimed` again (a lost reply), the lease starts anew |
+ * | another fingerprint             | `mismatch`, whatever else is true                   |
+ * | finished                        | `done` with the outcome, or `tombstone` without     |
+ * | in flight                       | `in_progress`                                       |
+ * | in flight, its lease ran out    | `abandoned`, or with `rerun` `claimed`, run + 1     |
+ *
+ * Fingerprints differ only where both sides have one. The record of a claim lives for `leaseMs` and
+ * `ttlMs` together: after a crash it is remembered for `ttlMs` that somebody has begun.
+ */
+export interface ClaimStep {
+  readonly kind: 'claim';
+  readonly key: string;
+  /** No `:` in it. */
+  readonly token: string;
+  /** How long the claim stands without a renewal. Whole milliseconds, at least 1. */
+  readonly leaseMs: number;
+  /** How long an outcome is remembered. Whole milliseconds, at least 1. */
+  readonly ttlMs: number;
+  /** A digest of what the caller wants done. No `:` in it. */
+  readonly fingerprint?: string | undefined;
+  readonly onAbandoned: 'fail' | 'rerun';
+}
+
+export type EnterStep = FixedWindowStep | LeakyBucketStep | LeaseStep | ClaimStep;
 
 export interface FixedWindowReply {
   readonly kind: 'fixed_window';
@@ -72,7 +101,22 @@ export interface LeaseReply {
   readonly remainingMs?: number;
 }
 
-export type EnterReply = FixedWindowReply | LeakyBucketReply | LeaseReply;
+export interface ClaimReply {
+  readonly kind: 'claim';
+  readonly admitted: boolean;
+  /** `claimed` if admitted; otherwise why not. */
+  readonly state: 'claimed' | 'in_progress' | 'abandoned' | 'done' | 'tombstone' | 'mismatch';
+  /** Which run of the key this is, or the record speaks of: 1, and one more after each takeover. */
+  readonly run: number;
+  /** When `done`: what `complete` was given. */
+  readonly outcome?: string;
+  /** When refused: the token of that run. */
+  readonly holder?: string;
+  /** When `in_progress`: whole milliseconds, at least 1, until its lease runs out. */
+  readonly remainingMs?: number;
+}
+
+export type EnterReply = FixedWindowReply | LeakyBucketReply | LeaseReply | ClaimReply;
 
 /** Deletes the lease if `token` still holds it. */
 export interface ReleaseStep {
@@ -83,7 +127,33 @@ export interface ReleaseStep {
   readonly ttlMs: number;
 }
 
-export type LeaveStep = ReleaseStep;
+/**
+ * Ends a claim whose work is done: the outcome is remembered for `ttlMs`. Done by its own token even
+ * after the lease ran out, if nobody took over; and where the record is gone altogether, if nobody
+ * began anew. It never touches another owner's record.
+ */
+export interface CompleteStep {
+  readonly kind: 'complete';
+  readonly key: string;
+  readonly token: string;
+  /** The run that `enter` answered. */
+  readonly run: number;
+  readonly ttlMs: number;
+  readonly fingerprint?: string | undefined;
+  /** What a duplicate is answered with; without one it is told that the work is done, and no more. */
+  readonly outcome?: string | undefined;
+}
+
+/** Drops a claim of which nothing came: the next call with the key is the first again. */
+export interface UnclaimStep {
+  readonly kind: 'unclaim';
+  readonly key: string;
+  readonly token: string;
+  /** The claim's lease in milliseconds: how long dropping it later still makes sense. */
+  readonly ttlMs: number;
+}
+
+export type LeaveStep = ReleaseStep | CompleteStep | UnclaimStep;
 
 export interface ReleaseReply {
   readonly kind: 'release';
@@ -91,13 +161,36 @@ export interface ReleaseReply {
   readonly released: boolean;
 }
 
-export type LeaveReply = ReleaseReply;
+export interface CompleteReply {
+  readonly kind: 'complete';
+  /** `late`: the record was gone, and was made again; `stale`: somebody else's, nothing was changed. */
+  readonly state: 'completed' | 'late' | 'stale';
+}
+
+export interface UnclaimReply {
+  readonly kind: 'unclaim';
+  /** `stale`: the key is somebody else's, or finished; nothing was changed. */
+  readonly state: 'dropped' | 'absent' | 'stale';
+}
+
+export type LeaveReply = ReleaseReply | CompleteReply | UnclaimReply;
+
+/** A claim that its owner keeps alive. */
+export interface Hold {
+  readonly kind: 'claim';
+  readonly key: string;
+  readonly token: string;
+  readonly leaseMs: number;
+  readonly ttlMs: number;
+}
 
 /** What `inspect` tells about a key. */
 export interface KeyReport {
   readonly value: string;
   /** Seconds. */
   readonly remainingTtl: number;
+  /** The store's own time in whole milliseconds, by which the lease of a claim is counted. */
+  readonly at: number;
 }
 
 /**
@@ -105,16 +198,18 @@ export interface KeyReport {
  * change them atomically.
  *
  * **The contract of `enter`.** The steps run in order, as one atomic unit, and stop at the first
- * refusal: there is one reply per step that ran, and only the last may be a refusal. Leases taken
- * earlier in a refused call are given back; charges of a rate limit are not. Times are the store's
- * own. A call that reaches the store after its deadline changes nothing and rejects with a
- * `StoreError` (`late`); every call settles by its deadline, whatever the driver does. When the
- * answer of a call may have been lost after the store executed it, the store gives the lease back
- * in the background.
+ * refusal: there is one reply per step that ran, and only the last may be a refusal. Leases and
+ * claims taken earlier in a refused call are given back; charges of a rate limit are not. Times are
+ * the store's own. A call that reaches the store after its deadline changes nothing and rejects with
+ * a `StoreError` (`late`); every call settles by its deadline, whatever the driver does. When the
+ * answer of a call may have been lost after the store executed it, the store gives the lease and
+ * the claim back in the background.
  *
  * **The contract of `leave`.** All steps run. Each acts only on what its token still holds, so
  * giving back twice, or what was never granted, changes nothing. It settles within the timeout; a
  * call that failed is sent again in the background until the hold's own ttl has passed.
+ *
+ * **The record of a claim** is one text, which `get` and `inspect` show: see `claimText`.
  *
  * Every key has a ttl; a key that lost it is healed by the next step that meets it.
  */
@@ -140,6 +235,14 @@ abstract class StoreContract {
   /** Gives back what `enter` granted. @throws StoreError when it will be tried again later. */
   abstract leave(steps: readonly LeaveStep[]): Awaitable<LeaveReply[]>;
 
+  /**
+   * Starts the leases of claims anew; one that has run out, too, if nobody took over.
+   *
+   * @returns for each hold whether its token still owns the claim
+   * @throws StoreError when there is no answer; nothing is known to be lost then
+   */
+  abstract renew(holds: readonly Hold[]): Promise<readonly boolean[]>;
+
   /** The text under `key`, `undefined` when there is none. */
   abstract get(key: string): Promise<string | undefined>;
 
@@ -162,11 +265,8 @@ abstract class StoreContract {
   /** Seconds until the key expires, `undefined` when it does not exist. */
   abstract remainingTtl(key: string): Promise<number | undefined>;
 
-  /** For operators: what is stored under `key`, and for how long. */
-  async inspect(key: string): Promise<KeyReport | undefined> {
-    const [value, remainingTtl] = await Promise.all([this.get(key), this.remainingTtl(key)]);
-    return value === undefined || remainingTtl === undefined ? undefined : { value, remainingTtl };
-  }
+  /** For operators: what is stored under `key`, for how long, and by which time. */
+  abstract inspect(key: string): Promise<KeyReport | undefined>;
 
   /** For operators: drops the key, whoever holds it. @returns whether it existed. */
   forget(key: string): Promise<boolean> {

@@ -1,4 +1,12 @@
-import type { BusyMetadata, PolicyName, RateLimitedMetadata } from '../errors/refusals.js';
+import type {
+  AbandonedMetadata,
+  BusyMetadata,
+  DuplicateMetadata,
+  InProgressMetadata,
+  PayloadMismatchMetadata,
+  PolicyName,
+  RateLimitedMetadata,
+} from '../errors/refusals.js';
 
 /** What the rate limit granted. */
 export interface RateLimitAdmittedPayload {
@@ -15,6 +23,13 @@ export interface RateLimitAdmittedPayload {
 
 export interface LockAcquiredPayload {
   readonly lockKey: string;
+}
+
+/** A claim, or what became of one whose key has a new owner. */
+export interface IdempotencyPayload {
+  readonly idempotencyKey: string;
+  /** 1, and one more each time an abandoned run was taken over. */
+  readonly run: number;
 }
 
 export interface PolicyBypassedPayload {
@@ -36,6 +51,13 @@ export interface TelemetryPayloads {
   readonly rate_limit_exceeded: RateLimitedMetadata;
   readonly lock_acquired: LockAcquiredPayload;
   readonly lock_busy: BusyMetadata;
+  readonly idempotency_claimed: IdempotencyPayload;
+  readonly idempotency_duplicate: DuplicateMetadata;
+  readonly idempotency_in_progress: InProgressMetadata;
+  readonly idempotency_mismatch: PayloadMismatchMetadata;
+  readonly idempotency_abandoned: AbandonedMetadata;
+  /** A run ended after another had taken its key over: nothing of it was recorded. */
+  readonly idempotency_stale: IdempotencyPayload;
   readonly policy_bypassed: PolicyBypassedPayload;
   readonly store_error: StoreErrorPayload;
 }
@@ -50,6 +72,12 @@ export const TELEMETRY_EVENTS: readonly TelemetryEventName[] = Object.freeze([
   'rate_limit_exceeded',
   'lock_acquired',
   'lock_busy',
+  'idempotency_claimed',
+  'idempotency_duplicate',
+  'idempotency_in_progress',
+  'idempotency_mismatch',
+  'idempotency_abandoned',
+  'idempotency_stale',
   'policy_bypassed',
   'store_error',
 ]);

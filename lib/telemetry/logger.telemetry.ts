@@ -9,7 +9,15 @@ export interface LoggerTelemetryOptions {
   readonly keys?: boolean;
 }
 
-const WARNINGS: ReadonlySet<string> = new Set(['rate_limit_exceeded', 'lock_busy', 'store_error']);
+const WARNINGS: ReadonlySet<string> = new Set([
+  'rate_limit_exceeded',
+  'lock_busy',
+  'idempotency_in_progress',
+  'idempotency_mismatch',
+  'idempotency_abandoned',
+  'idempotency_stale',
+  'store_error',
+]);
 /** A run that starts and ends as it should is no news. */
 const ROUTINE: ReadonlySet<string> = new Set(['task_started', 'task_executed']);
 
@@ -36,11 +44,12 @@ export class LoggerTelemetry implements TelemetryListener {
 
   #describe(event: TelemetryEvent): string {
     const payload = event.payload as Record<string, unknown>;
-    const key = payload['lockKey'] ?? payload['rateLimitKey'];
+    const key = payload['lockKey'] ?? payload['rateLimitKey'] ?? payload['idempotencyKey'];
     const fields: Record<string, unknown> = {
       task: event.task,
       code: payload['code'],
       limiter: payload['limiter'],
+      run: payload['run'],
       policy: payload['policy'],
       reason: payload['reason'],
       operation: payload['operation'],

@@ -1,5 +1,6 @@
 import { ServerResponse } from 'node:http';
 import type { AbstractHttpAdapter } from '@nestjs/core';
+import type { Answer } from '../answer.js';
 import {
   type PublicRefusalBody,
   type RefusalCode,
@@ -58,4 +59,50 @@ export function setRetryAfter(
   } else if (!adapter.isHeadersSent(response)) {
     adapter.setHeader(response, 'Retry-After', value);
   }
+}
+
+/** The mark of an answer that was given before. */
+const REPLAYED_HEADER = 'Idempotent-Replayed';
+
+/**
+ * Headers that belong to an answer, whoever gets it when. Never a cookie, a challenge or anything
+ * else that was meant for the first client alone; what the server sets for every answer by itself
+ * (length, date, CORS) it sets again.
+ */
+const KEPT_HEADERS = [
+  'cache-control',
+  'content-disposition',
+  'content-language',
+  'content-location',
+  'content-type',
+  'etag',
+  'expires',
+  'last-modified',
+  'link',
+  'location',
+] as const;
+
+/** What a handler is about to answer, as far as it can be given again. */
+export function answerOf(
+  adapter: AbstractHttpAdapter,
+  response: { readonly statusCode: number },
+  body: unknown,
+): Answer {
+  const headers: Record<string, string> = {};
+  for (const name of KEPT_HEADERS) {
+    const value: unknown = adapter.getHeader(response, name);
+    if (typeof value === 'string') headers[name] = value;
+  }
+  return { status: response.statusCode, headers, body };
+}
+
+/** Prepares a response for being answered with what was answered before. */
+export function replayHead(
+  adapter: AbstractHttpAdapter,
+  response: unknown,
+  { status, headers }: Answer,
+): void {
+  adapter.status(response, status);
+  for (const [name, value] of Object.entries(headers)) adapter.setHeader(response, name, value);
+  adapter.setHeader(response, REPLAYED_HEADER, 'true');
 }

@@ -3,6 +3,7 @@ import {
   type Deadline,
   type EnterReply,
   type EnterStep,
+  type Hold,
   type LeaveReply,
   type LeaveStep,
   MemoryStore,
@@ -30,6 +31,15 @@ export class RemoteStore extends Store {
   async leave(steps: readonly LeaveStep[]): Promise<LeaveReply[]> {
     await sleep(this.distanceMs);
     return this.#memory.leave(steps);
+  }
+
+  async renew(holds: readonly Hold[]): Promise<readonly boolean[]> {
+    await sleep(this.distanceMs);
+    return this.#memory.renew(holds);
+  }
+
+  inspect(...args: Parameters<Store['inspect']>): ReturnType<Store['inspect']> {
+    return this.#memory.inspect(...args);
   }
 
   get(...args: Parameters<Store['get']>): ReturnType<Store['get']> {

@@ -21,7 +21,7 @@ const ROOMS = [
 /** Beside the line: words the replies of HTTP, for the root only. */
 const TRANSPORT = 'transport';
 /** Words that everybody may use, and that use nothing but each other. */
-const VOCABULARY = ['awaitable.ts', 'invocation.ts', 'process-wide.ts'];
+const VOCABULARY = ['answer.ts', 'awaitable.ts', 'invocation.ts', 'process-wide.ts'];
 /** Doors: they may import everything, and nobody imports them. */
 const DOORS = ['index.ts', 'testing'];
 
@@ -30,7 +30,8 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   '@nestjs/common': ['cmdx', 'boot', 'decorators', TRANSPORT, 'telemetry', 'errors'],
   '@nestjs/core': ['cmdx', 'boot', TRANSPORT],
   rxjs: ['cmdx', 'decorators', 'metadata', 'envelope'],
-  uuid: ['envelope'],
+  seroval: ['policies'],
+  'safe-stable-stringify': ['keys'],
   ioredis: ['store/redis'],
 };
 const OPTIONAL_PEERS = ['ioredis'];

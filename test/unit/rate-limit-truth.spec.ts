@@ -8,6 +8,7 @@ import {
   MemoryStore,
   RateLimit,
   RateLimitedError,
+  type RateLimitedMetadata,
   type Store,
 } from 'nestjs-cmdx';
 import { type RateLimitSettings, RateLimitPolicy } from '../../lib/policies/rate-limit.js';
@@ -76,9 +77,10 @@ class Turnstile {
   /** @returns undefined when admitted, otherwise the refusal's facts */
   start() {
     const [reply] = this.#store.enter([this.#policy.request('key')], Deadline.after(60_000)) as [
-      Exclude<EnterReply, { kind: 'lease' }>,
+      Exclude<EnterReply, { kind: 'lease' | 'claim' }>,
     ];
-    return reply.admitted ? undefined : this.#policy.refusal('key', reply);
+    if (reply.admitted) return undefined;
+    return this.#policy.refusal('key', reply).metadata as RateLimitedMetadata;
   }
 }
 

@@ -1,3 +1,4 @@
+import { claimText, type ClaimRecord } from '../claim.js';
 import type { Entry } from './memory-records.js';
 
 /** A text: a lease's token, or what an application has set. Never dropped to make room. */
@@ -51,5 +52,25 @@ export class Bucket implements Entry {
 
   text(): string {
     return `${this.levelUs}:${this.lastAtUs}`;
+  }
+}
+
+/** A claim or its outcome. Never dropped to make room: it would be done twice. */
+export class Claim implements Entry {
+  readonly evictable = false;
+  readonly fill = 0;
+
+  constructor(
+    readonly record: ClaimRecord,
+    readonly expiresAt: number,
+  ) {}
+
+  get bytes(): number {
+    const { token, fingerprint, outcome } = this.record;
+    return 64 + (token.length + fingerprint.length + outcome.length) * 2;
+  }
+
+  text(): string {
+    return claimText(this.record);
   }
 }

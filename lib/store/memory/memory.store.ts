@@ -4,12 +4,19 @@ import { type Duration, toMilliseconds } from '../../clock/duration.js';
 import { DefinitionError, show } from '../../errors/definition.error.js';
 import { StoreError } from '../../errors/store.error.js';
 import { outside } from '../../process-wide.js';
+import { claim, complete, type ClaimRecord, parseClaim, unclaim } from '../claim.js';
 import { incrementOf } from '../increment.js';
 import {
+  type ClaimReply,
+  type ClaimStep,
+  type CompleteReply,
+  type CompleteStep,
   type EnterReply,
   type EnterStep,
   type FixedWindowReply,
   type FixedWindowStep,
+  type Hold,
+  type KeyReport,
   type LeakyBucketReply,
   type LeakyBucketStep,
   type LeaseReply,
@@ -17,9 +24,10 @@ import {
   type LeaveReply,
   type LeaveStep,
   Store,
+  type UnclaimStep,
 } from '../store.js';
-import { Bucket, Text, Window } from './memory-entries.js';
-import { MemoryRecords } from './memory-records.js';
+import { Bucket, Claim, Text, Window } from './memory-entries.js';
+import { type Entry, MemoryRecords } from './memory-records.js';
 
 export interface MemoryStoreOptions {
   /** Most keys held at once. Default 100,000. */
@@ -34,7 +42,8 @@ const SWEEP_EVERY_MS = 5_000;
  * Keeps the state of one process: every step is plain synchronous code of constant cost, with no
  * timer per key. It coordinates nothing between processes.
  *
- * When it is full, expired keys go first, then the least-filled rate counters; a lease never does.
+ * When it is full, expired keys go first, then the least-filled rate counters; a lease, a claim and
+ * an outcome never do. An outcome for which there is no room is remembered as done, without it.
  */
 export class MemoryStore extends Store {
   override readonly processLocal = true;
@@ -63,7 +72,7 @@ export class MemoryStore extends Store {
   enter(steps: readonly EnterStep[], deadline: Deadline): EnterReply[] {
     if (deadline.remaining() <= 0) throw new StoreError('late', 'The deadline has passed.');
     const replies: EnterReply[] = [];
-    const taken: LeaseStep[] = [];
+    const taken: Taken[] = [];
     try {
       for (const step of steps) {
         const reply = this.#take(step, taken);
@@ -81,10 +90,29 @@ export class MemoryStore extends Store {
   }
 
   leave(steps: readonly LeaveStep[]): LeaveReply[] {
-    return steps.map((step) => ({
-      kind: 'release',
-      released: this.#release(step.key, step.token),
-    }));
+    const replies: LeaveReply[] = [];
+    const failures: unknown[] = [];
+    for (const step of steps) {
+      try {
+        replies.push(this.#leave(step));
+      } catch (error) {
+        // One that cannot be given back keeps none of the others.
+        failures.push(error);
+      }
+    }
+    if (failures.length > 0) throw failures[0];
+    return replies;
+  }
+
+  async renew(holds: readonly Hold[]): Promise<readonly boolean[]> {
+    const now = this.#nowMs();
+    return holds.map((hold) => {
+      const record = this.#claimUnder(hold.key, now);
+      if (record?.token !== hold.token || record.state !== 'pending') return false;
+      const leaseUntil = now + hold.leaseMs;
+      this.#remember(hold.key, { ...record, leaseUntil }, leaseUntil + hold.ttlMs, now);
+      return true;
+    });
   }
 
   async get(key: string): Promise<string | undefined> {
@@ -131,12 +159,18 @@ export class MemoryStore extends Store {
     return found && (found.expiresAt - now) / 1_000;
   }
 
+  async inspect(key: string): Promise<KeyReport | undefined> {
+    const at = this.#nowMs();
+    const found = this.#records.find(key, at);
+    return found && { value: found.text(), remainingTtl: (found.expiresAt - at) / 1_000, at };
+  }
+
   /** Stops the sweeper. The records stay: another application may have been given the same store. */
   override async close(): Promise<void> {
     this.#pauseSweeper();
   }
 
-  #take(step: EnterStep, taken: LeaseStep[]): EnterReply {
+  #take(step: EnterStep, taken: Taken[]): EnterReply {
     switch (step.kind) {
       case 'fixed_window':
         return this.#count(step);
@@ -144,6 +178,19 @@ export class MemoryStore extends Store {
         return this.#pour(step);
       case 'lease':
         return this.#lease(step, taken);
+      case 'claim':
+        return this.#claim(step, taken);
+    }
+  }
+
+  #leave(step: LeaveStep): LeaveReply {
+    switch (step.kind) {
+      case 'release':
+        return { kind: 'release', released: this.#release(step.key, step.token) };
+      case 'complete':
+        return { kind: 'complete', state: this.#complete(step) };
+      case 'unclaim':
+        return { kind: 'unclaim', state: this.#unclaim(step) };
     }
   }
 
@@ -184,7 +231,7 @@ export class MemoryStore extends Store {
     return { kind: 'leaky_bucket', admitted: true, levelUs, retryMs: 0 };
   }
 
-  #lease(step: LeaseStep, taken: LeaseStep[]): LeaseReply {
+  #lease(step: LeaseStep, taken: Taken[]): LeaseReply {
     const now = this.#nowMs();
     const found = this.#records.find(step.key, now);
     const holder = found?.text();
@@ -193,13 +240,61 @@ export class MemoryStore extends Store {
     }
     this.#records.put(step.key, new Text(step.token, now + step.ttlMs), now);
     this.#wakeSweeper();
-    if (!found) taken.push(step);
+    if (!found) taken.push({ key: step.key, before: undefined });
     return { kind: 'lease', admitted: true };
   }
 
-  /** What this very call took; a lease that was held before stays. */
-  #giveBack(taken: readonly LeaseStep[]): void {
-    for (const step of taken) this.#release(step.key, step.token);
+  #claim(step: ClaimStep, taken: Taken[]): ClaimReply {
+    const now = this.#nowMs();
+    const before = this.#records.find(step.key, now);
+    const found = this.#claimUnder(step.key, now);
+    const { reply, next } = claim(found, step, now);
+    if (next) {
+      this.#remember(step.key, next, next.leaseUntil + step.ttlMs, now);
+      if (found?.token !== step.token) taken.push({ key: step.key, before });
+    }
+    return reply;
+  }
+
+  #complete(step: CompleteStep): CompleteReply['state'] {
+    const now = this.#nowMs();
+    const { state, next } = complete(this.#claimUnder(step.key, now), step);
+    if (!next) return state;
+    try {
+      this.#remember(step.key, next, now + step.ttlMs, now);
+    } catch {
+      // A record of the claim's own size always fits in the claim's place.
+      this.#remember(step.key, { ...next, state: 'tombstone', outcome: '' }, now + step.ttlMs, now);
+    }
+    return state;
+  }
+
+  #unclaim(step: UnclaimStep): ReturnType<typeof unclaim> {
+    const state = unclaim(this.#claimUnder(step.key, this.#nowMs()), step);
+    if (state === 'dropped') this.#records.drop(step.key);
+    return state;
+  }
+
+  /** @throws StoreError (`error`) when something else stands there; it names no key, for it is logged */
+  #claimUnder(key: string, now: number): ClaimRecord | undefined {
+    const entry = this.#records.find(key, now);
+    if (!entry) return undefined;
+    const record = entry instanceof Claim ? entry.record : parseClaim(entry.text());
+    if (record) return record;
+    throw new StoreError('error', 'The key of a claim holds something else.');
+  }
+
+  #remember(key: string, record: ClaimRecord, expiresAt: number, now: number): void {
+    this.#records.put(key, new Claim(record, expiresAt), now);
+    this.#wakeSweeper();
+  }
+
+  /** Undoes what this very call took; what was held before stays. */
+  #giveBack(taken: readonly Taken[]): void {
+    for (const { key, before } of taken) {
+      this.#records.drop(key);
+      if (before) this.#records.put(key, before, this.#nowMs());
+    }
   }
 
   #release(key: string, token: string): boolean {
@@ -231,6 +326,12 @@ export class MemoryStore extends Store {
     this.#pauseSweeper();
     this.#wakeSweeper();
   }
+}
+
+/** A key that a call has taken, and what stood there before. */
+interface Taken {
+  readonly key: string;
+  readonly before: Entry | undefined;
 }
 
 /** The error names no key, because it is written to logs. */

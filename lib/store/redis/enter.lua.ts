@@ -1,3 +1,4 @@
+import { CLAIM_RECORD } from './claim.lua.js';
 import { STORE_TIME } from './store-time.lua.js';
 
 /**
@@ -8,24 +9,25 @@ import { STORE_TIME } from './store-time.lua.js';
  *           f<max>:<windowMs>        fixed window
  *           b<capacityUs>:<costUs>   leaky bucket
  *           l<ttlMs>:<token>         lease
+ *           c<ttlMs>:<leaseMs>:<f|r>:<token>:<fingerprint>
+ *                                    claim; an abandoned one refuses (f) or is taken over (r)
  *         'look': the limits decide, but charge nothing (the reply of the charge was lost)
  * answer  { now } when late; nothing was written then
  *         { now, a1, b1, c1, a2, b2, c2, ... }, three per step that ran
  *           fixed window   admitted 0|1, count, remaining ms
  *           leaky bucket   admitted 0|1, level us, retry ms
  *           lease          admitted 0|1, holder when 0, remaining ms when 0 (1: 1 if it was ours before)
- *           lease          -1, error text, 0: the key holds something that is no lease
+ *           claim          1, run, 0 (1: it was ours before)
+ *                          0, '<i|a|d|t|m>:<run>:<holder>:<outcome>' (in progress, abandoned,
+ *                          done, tombstone, mismatch), remaining ms when in progress
+ *           lease, claim   -1, error text, 0: the key holds something else
  *
  * Numbers are integers below 2^53 and leave Lua as '%.0f': its own conversion rounds to 14 digits.
  */
-export const ENTER = `${STORE_TIME}
+export const ENTER = `${STORE_TIME}${CLAIM_RECORD}
 if is_late(ARGV[#KEYS + 1]) then return { now } end
 local look = ARGV[#KEYS + 2] == 'look'
 local taken = {}
-
-local function whole(number)
-  return string.format('%.0f', number)
-end
 
 -- Ttl first: a key that is about to expire, or has lost its ttl, starts a new window.
 local function fixed_window(key, max, window)
@@ -73,7 +75,7 @@ local function lease(key, ttl, token)
   if type(holder) == 'table' then return -1, holder.err, 0 end
   if not holder or holder == token then
     redis.call('SET', key, token, 'PX', ttl)
-    if not holder then taken[#taken + 1] = key end
+    if not holder then taken[#taken + 1] = { key = key } end
     return 1, '', holder and 1 or 0
   end
   local remaining = redis.call('PTTL', key)
@@ -84,7 +86,49 @@ local function lease(key, ttl, token)
   return 0, holder, math.max(1, remaining)
 end
 
-local kinds = { f = fixed_window, b = leaky_bucket, l = lease }
+-- Another payload is told before anything else; only the owner's own token is not asked for it.
+local function claim(key, ttl, rest)
+  local lease_ms, mode, token, fingerprint = string.match(rest, '^(%d+):(%a):([^:]*):([^:]*)$')
+  local found, problem = claim_under(key)
+  if problem then return -1, problem, 0 end
+  local at, run, ours = math.floor(now / 1000), '1', found and found.token == token
+  if found then
+    local refused
+    if not ours and found.fingerprint ~= '' and fingerprint ~= '' and found.fingerprint ~= fingerprint then
+      refused = 'm'
+    elseif found.state ~= 'p' then
+      refused = found.state
+    elseif not ours and found.until_ms > at then
+      refused = 'i'
+    elseif not ours and mode == 'f' then
+      refused = 'a'
+    end
+    if refused then
+      if redis.call('PTTL', key) == -1 then redis.call('PEXPIRE', key, ttl) end
+      local outcome = refused == 'd' and found.outcome or ''
+      return 0, refused .. ':' .. found.run .. ':' .. found.token .. ':' .. outcome,
+        refused == 'i' and found.until_ms - at or 0
+    end
+    run = ours and found.run or whole(found.run + 1)
+  end
+  if not ours then
+    taken[#taken + 1] = { key = key, before = found and found.text, ttl = found and redis.call('PTTL', key) }
+  end
+  redis.call('SET', key,
+    'p:' .. run .. ':' .. whole(at + lease_ms) .. ':' .. token .. ':' .. fingerprint .. ':',
+    'PX', whole(ttl + lease_ms))
+  return 1, run, ours and 1 or 0
+end
+
+local function undo(held)
+  if held.before and held.ttl > 0 then
+    redis.call('SET', held.key, held.before, 'PX', held.ttl)
+  else
+    redis.call('DEL', held.key)
+  end
+end
+
+local kinds = { f = fixed_window, b = leaky_bucket, l = lease, c = claim }
 local answer = { now }
 for i, key in ipairs(KEYS) do
   local kind, first, second = string.match(ARGV[i], '^(%a)(%d+):(.*)$')
@@ -93,7 +137,7 @@ for i, key in ipairs(KEYS) do
   answer[#answer + 1] = b
   answer[#answer + 1] = c
   if admitted ~= 1 then
-    for _, held in ipairs(taken) do redis.call('DEL', held) end
+    for _, held in ipairs(taken) do undo(held) end
     break
   end
 end

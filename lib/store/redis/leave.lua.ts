@@ -1,17 +1,49 @@
+import { CLAIM_RECORD } from './claim.lua.js';
+
 /**
- * Gives leases back. Has no deadline: a late release is wanted, and the token makes it harmless.
+ * Gives back what was granted. Has no deadline: a late one is wanted, and the token makes it harmless.
  *
- * KEYS    one per release
- * ARGV    the token of each
- * answer  { now (store time, us), released 0|1 per key }
+ * KEYS    one per step
+ * ARGV    one per step
+ *           r<token>                                              release a lease
+ *           u<token>                                              drop a claim
+ *           k<ttlMs>:<run>:<d|t>:<token>:<fingerprint>:<outcome>   complete a claim: done or tombstone
+ * answer  { now (store time, us), one number per step }
+ *           1 done as asked, 0 there was nothing (a claim is completed all the same),
+ *           2 it is somebody else's or finished: nothing was changed
  */
 export const LEAVE = `
 local clock = redis.call('TIME')
+${CLAIM_RECORD}
+local function release(key, token)
+  if redis.pcall('GET', key) ~= token then return 0 end
+  redis.call('DEL', key)
+  return 1
+end
+
+local function unclaim(key, token)
+  local found, problem = claim_under(key)
+  if not found then return problem and 2 or 0 end
+  if found.token ~= token or found.state ~= 'p' then return 2 end
+  redis.call('DEL', key)
+  return 1
+end
+
+local function complete(key, rest)
+  local ttl, run, state, token, fingerprint, outcome =
+    string.match(rest, '^(%d+):(%d+):(%a):([^:]*):([^:]*):(.*)$')
+  local found, problem = claim_under(key)
+  if problem or found and found.token ~= token then return 2 end
+  if found and found.state ~= 'p' then return 1 end
+  redis.call('SET', key,
+    state .. ':' .. run .. ':0:' .. token .. ':' .. fingerprint .. ':' .. outcome, 'PX', ttl)
+  return found and 1 or 0
+end
+
+local kinds = { r = release, u = unclaim, k = complete }
 local answer = { clock[1] * 1000000 + clock[2] }
 for i, key in ipairs(KEYS) do
-  local ours = redis.pcall('GET', key) == ARGV[i]
-  if ours then redis.call('DEL', key) end
-  answer[#answer + 1] = ours and 1 or 0
+  answer[#answer + 1] = kinds[string.sub(ARGV[i], 1, 1)](key, string.sub(ARGV[i], 2))
 end
 return answer
 `;

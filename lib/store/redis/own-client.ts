@@ -1,12 +1,16 @@
 import { type Cluster, Redis, type RedisOptions } from 'ioredis';
 import { DELETE, INCR, SET } from './write.lua.js';
 import { ENTER } from './enter.lua.js';
+import { INSPECT } from './inspect.lua.js';
 import { LEAVE } from './leave.lua.js';
+import { RENEW } from './renew.lua.js';
 import type { ScriptReply } from './step-codec.js';
 
 const SCRIPTS = {
   cmdxEnter: ENTER,
   cmdxLeave: LEAVE,
+  cmdxRenew: RENEW,
+  cmdxInspect: INSPECT,
   cmdxSet: SET,
   cmdxIncr: INCR,
   cmdxDelete: DELETE,

@@ -9,19 +9,20 @@ import { PendingCalls } from '../pending-calls.js';
 import {
   type EnterReply,
   type EnterStep,
-  type LeaseStep,
+  type Hold,
+  type KeyReport,
   type LeaveReply,
   type LeaveStep,
-  type ReleaseStep,
   Store,
 } from '../store.js';
+import { undosOf } from '../undo.js';
 import { atMost } from './at-most.js';
 import { Call, lostItsReply, toStoreError } from './call.js';
 import { LateError, Link } from './link.js';
 import { isCluster, type OwnClient, ownClient, type ScriptName } from './own-client.js';
-import { enterCall, leaveCall, type ScriptCall } from './script-call.js';
+import { enterCall, inspectCall, leaveCall, renewCall, type ScriptCall } from './script-call.js';
 import { StoreClock } from './store-clock.js';
-import { decodeReplies, newLeases, type ScriptReply } from './step-codec.js';
+import { decodeLeave, decodeReplies, newHolds, type ScriptReply } from './step-codec.js';
 import { UnreturnedHolds } from './unreturned-holds.js';
 
 /** Where Redis is: a client whose settings are copied, or an address. */
@@ -78,9 +79,9 @@ export class RedisStore extends Store {
   }
 
   enter(steps: readonly EnterStep[], deadline: Deadline): Promise<EnterReply[]> {
-    const leases = steps.filter(isLease);
-    for (const lease of leases) this.#unreturned.forget(lease);
-    return this.#settle(deadline, (call) => this.#enter(steps, call), leases);
+    const undos = undosOf(steps);
+    for (const undo of undos) this.#unreturned.forget(undo);
+    return this.#settle(deadline, (call) => this.#enter(steps, call), undos);
   }
 
   leave(steps: readonly LeaveStep[]): Promise<LeaveReply[]> {
@@ -89,6 +90,16 @@ export class RedisStore extends Store {
       this.#unreturned.add(steps);
       throw error;
     });
+  }
+
+  async renew(holds: readonly Hold[]): Promise<readonly boolean[]> {
+    const deadline = Deadline.after(this.timeoutMs);
+    const replies = await Promise.all(
+      this.#batches(holds).map((batch) =>
+        this.#settle(deadline, (call) => this.#exchange(call, renewCall(batch))),
+      ),
+    );
+    return replies.flatMap(([, ...flags]) => flags.map((flag) => flag === 1));
   }
 
   get(key: string): Promise<string | undefined> {
@@ -128,6 +139,16 @@ export class RedisStore extends Store {
     });
   }
 
+  async inspect(key: string): Promise<KeyReport | undefined> {
+    const reply = await this.#settle(Deadline.after(this.timeoutMs), (call) =>
+      this.#exchange(call, inspectCall(key)),
+    );
+    const [now, value, ms] = reply;
+    if (ms === undefined) return undefined;
+    const remainingTtl = ms === -1 ? Infinity : Number(ms) / 1_000;
+    return { value: String(value), remainingTtl, at: Math.floor(Number(now) / 1_000) };
+  }
+
   /**
    * Closes the store's own connection. Calls that are under way get their timeout to settle, and
    * what could not be given back before is tried once more within the same time.
@@ -144,23 +165,23 @@ export class RedisStore extends Store {
 
   async #enter(steps: readonly EnterStep[], call: Call): Promise<EnterReply[]> {
     const replies: EnterReply[] = [];
-    const held: LeaseStep[] = [];
+    const held: EnterStep[] = [];
     for (const batch of this.#batches(steps)) {
       const reply = await this.#exchange(call, enterCall(batch));
       replies.push(...decodeReplies(batch, reply));
       if (!replies.at(-1)?.admitted) {
         await this.#undo(held, call);
         // The lost first try may have been admitted, then held what this refusal does not know of.
-        if (call.resent) this.#unreturned.add(batch.filter(isLease).map(releaseOf));
+        if (call.resent) this.#unreturned.add(undosOf(batch));
         break;
       }
-      held.push(...newLeases(batch, reply));
+      held.push(...newHolds(batch, reply));
     }
     return replies;
   }
 
-  async #undo(held: readonly LeaseStep[], call: Call): Promise<void> {
-    for (const step of held.map(releaseOf).toReversed()) {
+  async #undo(held: readonly EnterStep[], call: Call): Promise<void> {
+    for (const step of undosOf(held).toReversed()) {
       try {
         await this.#exchange(call, leaveCall([step]));
       } catch {
@@ -173,15 +194,13 @@ export class RedisStore extends Store {
   async #leave(steps: readonly LeaveStep[], call: Call): Promise<LeaveReply[]> {
     const replies: LeaveReply[] = [];
     for (const batch of this.#batches(steps).toReversed()) {
-      const [, ...flags] = await this.#exchange(call, leaveCall(batch));
-      // Sent twice, a release that finds nothing is most likely the first one's success.
-      const released = flags.map((flag) => flag === 1 || call.resent);
-      replies.unshift(...released.map((done) => ({ kind: 'release', released: done }) as const));
+      const reply = await this.#exchange(call, leaveCall(batch));
+      replies.unshift(...decodeLeave(batch, reply, call.resent));
     }
     return replies;
   }
 
-  async #giveBack(steps: readonly ReleaseStep[]): Promise<void> {
+  async #giveBack(steps: readonly LeaveStep[]): Promise<void> {
     // While the store is open the next connection tries again by itself.
     if (!this.#link.ready && !this.#closed) throw new Error('not connected');
     const client = this.#link.ready ?? (await this.#link.use());
@@ -225,13 +244,13 @@ export class RedisStore extends Store {
   }
 
   /**
-   * Runs a call so that it settles by its deadline and fails with a StoreError only. Leases that it
-   * may have taken without telling anybody are given back in the background.
+   * Runs a call so that it settles by its deadline and fails with a StoreError only. What it may
+   * have taken without telling anybody is given back in the background.
    */
   #settle<T>(
     deadline: Deadline,
     run: (call: Call) => Promise<T>,
-    leases: readonly LeaseStep[] = [],
+    undos: readonly LeaveStep[] = [],
   ): Promise<T> {
     if (this.#closed) return Promise.reject(closedError());
     const call = new Call(deadline);
@@ -243,7 +262,7 @@ export class RedisStore extends Store {
         return value;
       },
       (error: unknown) => {
-        if (call.written && leases.length > 0) this.#unreturned.add(leases.map(releaseOf));
+        if (call.written && undos.length > 0) this.#unreturned.add(undos);
         this.#settled();
         throw this.#closed && lostItsReply(error) ? closedError() : toStoreError(error);
       },
@@ -317,14 +336,6 @@ function sourceOf(options: RedisStoreOptions): Redis | Cluster | string {
 function isClient(value: unknown): value is Redis | Cluster {
   const client = value as Partial<Redis> | null | undefined;
   return typeof client?.duplicate === 'function' && typeof client.defineCommand === 'function';
-}
-
-function isLease(step: EnterStep): step is LeaseStep {
-  return step.kind === 'lease';
-}
-
-function releaseOf({ key, token, ttlMs }: LeaseStep): ReleaseStep {
-  return { kind: 'release', key, token, ttlMs };
 }
 
 function closedError(): StoreError {

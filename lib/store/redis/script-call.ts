@@ -1,6 +1,7 @@
-import type { EnterStep, ReleaseStep } from '../store.js';
+import type { EnterStep, Hold, LeaveStep } from '../store.js';
+import { takesHold } from '../undo.js';
 import type { ScriptName } from './own-client.js';
-import { encodeStep } from './step-codec.js';
+import { encodeLeave, encodeStep } from './step-codec.js';
 
 /** One script with its keys and arguments, before a connection and a deadline are known. */
 export interface ScriptCall {
@@ -19,17 +20,31 @@ export function enterCall(steps: readonly EnterStep[]): ScriptCall {
     keys: steps.map((step) => step.key),
     args: steps.map(encodeStep),
     hasDeadline: true,
-    // A charge that may have happened must not happen twice; a lease knows its own token.
-    again: steps.every((step) => step.kind === 'lease') ? [] : ['look'],
+    // A charge that may have happened must not happen twice; leases and claims know their own token.
+    again: steps.every(takesHold) ? [] : ['look'],
   };
 }
 
-export function leaveCall(steps: readonly ReleaseStep[]): ScriptCall {
+export function leaveCall(steps: readonly LeaveStep[]): ScriptCall {
   return {
     script: 'cmdxLeave',
     keys: steps.map((step) => step.key),
-    args: steps.map((step) => step.token),
+    args: steps.map(encodeLeave),
     hasDeadline: false,
     again: [],
   };
+}
+
+export function renewCall(holds: readonly Hold[]): ScriptCall {
+  return {
+    script: 'cmdxRenew',
+    keys: holds.map((hold) => hold.key),
+    args: holds.map(({ ttlMs, leaseMs, token }) => `${ttlMs}:${leaseMs}:${token}`),
+    hasDeadline: true,
+    again: [],
+  };
+}
+
+export function inspectCall(key: string): ScriptCall {
+  return { script: 'cmdxInspect', keys: [key], args: [], hasDeadline: false, again: [] };
 }

@@ -1,5 +1,6 @@
 import { StoreError } from '../../errors/store.error.js';
-import type { EnterReply, EnterStep, LeaseStep } from '../store.js';
+import type { ClaimReply, EnterReply, EnterStep, LeaveReply, LeaveStep } from '../store.js';
+import { takesHold } from '../undo.js';
 
 /** What a script answers: numbers, and texts where a key's value is shown. */
 export type ScriptReply = readonly (number | string)[];
@@ -13,6 +14,25 @@ export function encodeStep(step: EnterStep): string {
       return `b${step.capacityUs}:${step.costUs}`;
     case 'lease':
       return `l${step.ttlMs}:${step.token}`;
+    case 'claim': {
+      const mode = step.onAbandoned === 'rerun' ? 'r' : 'f';
+      return `c${step.ttlMs}:${step.leaseMs}:${mode}:${step.token}:${step.fingerprint ?? ''}`;
+    }
+  }
+}
+
+/** One step as the argument that the `leave` script reads. */
+export function encodeLeave(step: LeaveStep): string {
+  switch (step.kind) {
+    case 'release':
+      return `r${step.token}`;
+    case 'unclaim':
+      return `u${step.token}`;
+    case 'complete': {
+      const { ttlMs, run, token, fingerprint = '', outcome } = step;
+      const state = outcome === undefined ? 't' : 'd';
+      return `k${ttlMs}:${run}:${state}:${token}:${fingerprint}:${outcome ?? ''}`;
+    }
   }
 }
 
@@ -23,7 +43,7 @@ const FIELDS = 3;
  * The replies of the steps that ran.
  *
  * @param reply the answer of the `enter` script; its first field is the store's time
- * @throws StoreError (`error`) when a key holds something that is no lease
+ * @throws StoreError (`error`) when a key holds something that is no lease or no claim
  */
 export function decodeReplies(steps: readonly EnterStep[], reply: ScriptReply): EnterReply[] {
   const replies: EnterReply[] = [];
@@ -37,7 +57,10 @@ export function decodeReplies(steps: readonly EnterStep[], reply: ScriptReply): 
 function decodeReply(step: EnterStep, [outcome, second, third]: ScriptReply): EnterReply {
   if (outcome === -1) {
     // No key: the message is written to logs.
-    throw new StoreError('error', `The Redis key of a lease holds something else: ${second}`);
+    throw new StoreError(
+      'error',
+      `The Redis key of a ${step.kind} holds something else: ${second}`,
+    );
   }
   const admitted = outcome === 1;
   switch (step.kind) {
@@ -49,13 +72,65 @@ function decodeReply(step: EnterStep, [outcome, second, third]: ScriptReply): En
       return admitted
         ? { kind: step.kind, admitted }
         : { kind: step.kind, admitted, holder: String(second), remainingMs: Number(third) };
+    case 'claim':
+      return admitted
+        ? { kind: step.kind, admitted, state: 'claimed', run: Number(second) }
+        : decodeRefusedClaim(String(second), Number(third));
   }
 }
 
-/** The leases that this answer newly granted, without those that were ours before the call. */
-export function newLeases(steps: readonly EnterStep[], reply: ScriptReply): LeaseStep[] {
-  return steps.filter((step, i): step is LeaseStep => {
+const REFUSED_CLAIM = /^([iadtm]):(\d+):([^:]*):(.*)$/s;
+const CLAIM_STATES = {
+  i: 'in_progress',
+  a: 'abandoned',
+  d: 'done',
+  t: 'tombstone',
+  m: 'mismatch',
+} as const;
+
+function decodeRefusedClaim(text: string, remainingMs: number): ClaimReply {
+  const [, letter, run, holder = '', outcome = ''] = REFUSED_CLAIM.exec(text) ?? [];
+  const state = CLAIM_STATES[letter as keyof typeof CLAIM_STATES];
+  return {
+    kind: 'claim',
+    admitted: false,
+    state,
+    run: Number(run),
+    holder,
+    ...(state === 'done' && { outcome }),
+    ...(state === 'in_progress' && { remainingMs }),
+  };
+}
+
+/** The leases and claims that this answer newly granted, without those that were ours before the call. */
+export function newHolds(steps: readonly EnterStep[], reply: ScriptReply): EnterStep[] {
+  return steps.filter((step, i) => {
     const at = 1 + i * FIELDS;
-    return step.kind === 'lease' && reply[at] === 1 && reply[at + 2] === 0;
+    return takesHold(step) && reply[at] === 1 && reply[at + 2] === 0;
+  });
+}
+
+/**
+ * What became of the steps of a `leave`.
+ *
+ * @param resent whether the first answer was lost: what is not there then is most likely its work
+ */
+export function decodeLeave(
+  steps: readonly LeaveStep[],
+  [, ...codes]: ScriptReply,
+  resent: boolean,
+): LeaveReply[] {
+  return steps.map((step, i) => {
+    const code = codes[i];
+    switch (step.kind) {
+      case 'release':
+        return { kind: step.kind, released: code === 1 || resent };
+      case 'unclaim':
+        if (code === 2) return { kind: step.kind, state: 'stale' };
+        return { kind: step.kind, state: code === 1 || resent ? 'dropped' : 'absent' };
+      case 'complete':
+        if (code === 2) return { kind: step.kind, state: 'stale' };
+        return { kind: step.kind, state: code === 1 ? 'completed' : 'late' };
+    }
   });
 }

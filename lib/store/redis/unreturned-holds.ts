@@ -1,19 +1,20 @@
 import { outside } from '../../process-wide.js';
-import type { ReleaseStep } from '../store.js';
+import type { LeaveStep } from '../store.js';
 
 const MOST_HOLDS = 1_000;
 const BATCH = 100;
 const RETRY_AFTER_MS = 500;
 
 interface Hold {
-  readonly step: ReleaseStep;
-  /** When its own ttl has passed (`performance.now()`); giving it back is pointless then. */
+  readonly step: LeaveStep;
+  /** When its own ttl has passed (`performance.now()`); sending it again is pointless then. */
   readonly until: number;
 }
 
 /**
- * Leases that may still stand in the store although nobody holds them: an `enter` whose answer was
- * lost, a `leave` that failed. They are given back by token as soon as the store answers.
+ * What may still stand in the store although nobody holds it: after an `enter` whose answer was
+ * lost, a `leave` that failed. It is given back by token, and a claim that is done is told to be, as
+ * soon as the store answers.
  */
 export class UnreturnedHolds {
   readonly #holds = new Map<string, Hold>();
@@ -22,13 +23,13 @@ export class UnreturnedHolds {
   #stopped = false;
 
   /** @param send gives some leases back; rejects when that did not work */
-  constructor(private readonly send: (steps: readonly ReleaseStep[]) => Promise<unknown>) {}
+  constructor(private readonly send: (steps: readonly LeaveStep[]) => Promise<unknown>) {}
 
   get size(): number {
     return this.#holds.size;
   }
 
-  add(steps: readonly ReleaseStep[]): void {
+  add(steps: readonly LeaveStep[]): void {
     const now = performance.now();
     for (const step of steps) {
       const id = idOf(step);

@@ -123,7 +123,7 @@ describe('Whose is a lease?', () => {
   it('its value is the tid of the run that holds it, for the ttl', async () => {
     const { store, holder, holding, door } = await withHolder();
     expect(holder).toMatch(/^[0-9a-f-]{36}$/);
-    expect(await store.inspect(KEY)).toEqual({ value: holder, remainingTtl: 10 });
+    expect(await store.inspect(KEY)).toEqual({ value: holder, remainingTtl: 10, at: 0 });
     door.open();
     await holding;
     expect(await store.inspect(KEY)).toBeUndefined();

@@ -159,6 +159,7 @@ interface ShapeParts {
   readonly names?: Record<string, number[]>;
   readonly types?: readonly unknown[] | undefined;
   readonly unsearchable?: ReadonlySet<number>;
+  readonly headers?: ReadonlySet<number>;
   readonly warnOnce?: (message: string) => void;
 }
 
@@ -167,6 +168,7 @@ function shape(parts: ShapeParts = {}): MethodShape {
     task: 'Accounts.reconcile',
     names: new Map(Object.entries(parts.names ?? {})),
     unsearchable: parts.unsearchable ?? new Set(),
+    headers: parts.headers ?? new Set(),
     types: 'types' in parts ? parts.types : [Object],
     warnOnce: parts.warnOnce ?? (() => undefined),
   };

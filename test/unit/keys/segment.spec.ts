@@ -75,6 +75,7 @@ describe('does segment`` keep its parts apart?', () => {
       task: 'Accounts.reconcile',
       names: new Map(),
       unsearchable: new Set<number>(),
+      headers: new Set<number>(),
       types: [String],
       warnOnce: () => undefined,
     };

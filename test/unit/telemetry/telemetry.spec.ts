@@ -118,6 +118,12 @@ describe('which names are there?', () => {
   it('the list is complete and cannot be changed', () => {
     expect(Object.isFrozen(TELEMETRY_EVENTS)).toBe(true);
     expect([...TELEMETRY_EVENTS].toSorted()).toEqual([
+      'idempotency_abandoned',
+      'idempotency_claimed',
+      'idempotency_duplicate',
+      'idempotency_in_progress',
+      'idempotency_mismatch',
+      'idempotency_stale',
       'lock_acquired',
       'lock_busy',
       'policy_bypassed',

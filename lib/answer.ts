@@ -1,0 +1,14 @@
+/** What a client was answered over HTTP, as far as it can be given again. */
+export interface Answer {
+  readonly status: number;
+  /** By lower-case name; only those that belong to the answer itself. */
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: unknown;
+}
+
+/** What a duplicate gets instead of a run of its own. */
+export interface Replay {
+  readonly value: unknown;
+  /** Present where a client of HTTP was answered. */
+  readonly answer?: Answer | undefined;
+}

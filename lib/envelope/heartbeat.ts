@@ -1,0 +1,95 @@
+import { type Clock, every } from '../clock/clock.js';
+import { outside } from '../process-wide.js';
+import type { Hold } from '../store/store.js';
+
+/** A claim is renewed so often within its lease: two renewals may fail before it runs out. */
+const BEATS_PER_LEASE = 3;
+const BATCH = 100;
+
+/** One claim that is kept alive. */
+export interface Beat {
+  readonly hold: Hold;
+  readonly onLost: () => void;
+  /** When it is due, on the clock. */
+  dueAt: number;
+  /** Whether its owner is giving it back: then it is lost to nobody. */
+  leaving: boolean;
+}
+
+/**
+ * Renews all claims of one application with one timer, in batches. The timer does not keep the
+ * process alive, and stops when there is nothing to renew.
+ */
+export class Heartbeat {
+  readonly #beats = new Set<Beat>();
+  #periodMs = Infinity;
+  #stop: (() => void) | undefined;
+  #renewing = false;
+
+  /** @param renew asks the store; rejects when it does not answer, which says nothing about a claim */
+  constructor(
+    private readonly clock: Clock,
+    private readonly renew: (holds: readonly Hold[]) => Promise<readonly boolean[]>,
+  ) {}
+
+  /** @param onLost told once, when the store says that the claim is somebody else's */
+  keep(hold: Hold, onLost: () => void): Beat {
+    const periodMs = hold.leaseMs / BEATS_PER_LEASE;
+    const beat = { hold, onLost, dueAt: this.clock.now() + periodMs, leaving: false };
+    this.#beats.add(beat);
+    if (periodMs < this.#periodMs) this.#restart(periodMs);
+    return beat;
+  }
+
+  drop(beat: Beat): void {
+    this.#beats.delete(beat);
+  }
+
+  stop(): void {
+    this.#beats.clear();
+    this.#pause();
+  }
+
+  #restart(periodMs: number): void {
+    this.#stop?.();
+    this.#periodMs = periodMs;
+    this.#stop = outside(() => every(this.clock, periodMs, this.#tick));
+  }
+
+  #pause(): void {
+    this.#stop?.();
+    this.#stop = undefined;
+    this.#periodMs = Infinity;
+  }
+
+  readonly #tick = (): void => {
+    if (this.#beats.size === 0) this.#pause();
+    else if (!this.#renewing) void this.#renewDue();
+  };
+
+  async #renewDue(): Promise<void> {
+    this.#renewing = true;
+    // What is due before the next tick is renewed now.
+    const horizon = this.clock.now() + this.#periodMs / 2;
+    const due = [...this.#beats].filter((beat) => beat.dueAt <= horizon);
+    for (let from = 0; from < due.length; from += BATCH) {
+      await this.#renewBatch(due.slice(from, from + BATCH));
+    }
+    this.#renewing = false;
+  }
+
+  async #renewBatch(beats: readonly Beat[]): Promise<void> {
+    let kept: readonly boolean[];
+    try {
+      kept = await this.renew(beats.map(({ hold }) => hold));
+    } catch {
+      // The store does not answer: whose the claims are is not known. The next tick asks again.
+      return;
+    }
+    const now = this.clock.now();
+    for (const [position, beat] of beats.entries()) {
+      if (kept[position] !== false) beat.dueAt = now + beat.hold.leaseMs / BEATS_PER_LEASE;
+      else if (this.#beats.delete(beat) && !beat.leaving) beat.onLost();
+    }
+  }
+}

@@ -1,0 +1,68 @@
+import type { Ending } from '../policies/policy.js';
+import type { LeaveReply, LeaveStep } from '../store/store.js';
+import type { Granted, Run } from './run.js';
+
+/** The body threw, skipped or failed, or never ran: nothing came of what was granted. */
+export const INTERRUPTED: Ending = Object.freeze({ kind: 'interrupted' });
+/** The body succeeded, but no answer was made of what it returned. */
+export const UNANSWERED: Ending = Object.freeze({ kind: 'unanswered' });
+
+/** What is sent for something that was granted. */
+interface Leaving {
+  readonly granted: Granted;
+  readonly step: LeaveStep;
+}
+
+/** Gives back what the run holds. Never changes what the caller gets: a failure is only told. */
+export function leave(run: Run, ending: Ending): Promise<void> | undefined {
+  const granted = run.holds;
+  if (granted.length === 0) return undefined;
+  run.holds = [];
+  run.lock = undefined;
+  const leavings: Leaving[] = [];
+  for (const each of granted) {
+    const { policy, step } = each.ring;
+    const leaving = policy.giveBack(step, each.reply, ending);
+    if (leaving) leavings.push({ granted: each, step: leaving });
+    // It is renewed until the store has answered, so that nobody finds it abandoned meanwhile.
+    if (each.beat) each.beat.leaving = true;
+  }
+  try {
+    const replies = run.runtime.leaveStore(leavings.map(({ step }) => step));
+    if (replies instanceof Promise) {
+      return replies
+        .then(
+          (answers) => tellLeft(run, leavings, answers),
+          (error) => tellFailedLeave(run, leavings, error),
+        )
+        .finally(() => letGo(run, granted));
+    }
+    tellLeft(run, leavings, replies);
+  } catch (error) {
+    tellFailedLeave(run, leavings, error);
+  }
+  letGo(run, granted);
+  return undefined;
+}
+
+function letGo(run: Run, granted: readonly Granted[]): void {
+  for (const { beat } of granted) if (beat) run.runtime.heartbeat.drop(beat);
+}
+
+function tellLeft(run: Run, leavings: readonly Leaving[], answers: readonly LeaveReply[]): void {
+  const { telemetry } = run.runtime;
+  for (const [position, { granted, step }] of leavings.entries()) {
+    const answer = answers[position];
+    const event = answer && granted.ring.policy.gaveBack(granted.reply, step, answer);
+    if (event && telemetry.hears(event.name)) {
+      telemetry.emit(event.name, run, event.payload as never);
+    }
+  }
+}
+
+function tellFailedLeave(run: Run, leavings: readonly Leaving[], error: unknown): void {
+  const { telemetry } = run.runtime;
+  if (!telemetry.hears('store_error')) return;
+  const policies = leavings.map(({ granted }) => granted.ring.policy.policy);
+  telemetry.emit('store_error', run, { operation: 'leave', policies, error });
+}

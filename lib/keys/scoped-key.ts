@@ -1,0 +1,38 @@
+import { isThenable } from '../awaitable.js';
+import type { CompiledKey } from './compiled-key.js';
+import { escapePart, toText } from './store-key.js';
+
+/**
+ * A key that is one of its owner's: `scope:key`, both escaped, or the scope alone where the key is
+ * the task itself. Blank when either is. Shared keys are escaped too, so that no client can choose
+ * one that reads like the key of somebody else.
+ *
+ * @param key `undefined`: the task itself
+ */
+export function scopedKey(
+  key: CompiledKey | undefined,
+  scope: CompiledKey | 'shared',
+): CompiledKey | undefined {
+  if (scope === 'shared') {
+    return key && { ...key, read: (invocation) => compose([key.read(invocation)]) };
+  }
+  const parts = key ? [scope, key] : [scope];
+  return {
+    read: (invocation) => compose(parts.map((part) => part.read(invocation))),
+    async: parts.some((part) => part.async),
+    fromRequest: parts.some((part) => part.fromRequest),
+    headers: key?.headers ?? 'none',
+    text: parts.map((part) => part.text).join(' : '),
+  };
+}
+
+function compose(values: readonly unknown[]): unknown {
+  return values.some(isThenable) ? Promise.all(values).then(join) : join(values);
+}
+
+function join(values: readonly unknown[]): string | undefined {
+  const texts = values.map(toText);
+  return texts.includes(undefined)
+    ? undefined
+    : texts.map((text) => escapePart(text as string)).join(':');
+}

@@ -1,0 +1,122 @@
+import type { Answer, Replay } from '../answer.js';
+import type { OutcomeCodec } from './options.js';
+import type { Ending } from './policy.js';
+import { richJson, UnencodableError } from './rich-json.js';
+
+/** How an outcome is kept. */
+export interface OutcomeSettings {
+  readonly codec: OutcomeCodec | undefined;
+  readonly returns: (abstract new (...args: never[]) => object) | undefined;
+  readonly maxBytes: number;
+}
+
+/** What the first letter of a kept outcome says about the rest. */
+const VALUE = 'v';
+const INSTANCE = 'i';
+const INSTANCES = 'l';
+const ANSWER = 'a';
+
+/** Of an answer: whether its body is kept as the JSON that was sent, or by the codec. */
+type BodyForm = 'json' | 'codec';
+
+/** Keeps what a method returned, or a client was answered, as a text. */
+export class OutcomeText {
+  readonly #codec: OutcomeCodec;
+
+  constructor(private readonly settings: OutcomeSettings) {
+    this.#codec = settings.codec ?? richJson;
+  }
+
+  /** @throws UnencodableError, or what the codec throws, when it cannot be kept */
+  encode(ending: Ending & { readonly kind: 'returned' | 'answered' }): string {
+    const text =
+      ending.kind === 'answered'
+        ? ANSWER + this.#encodeAnswer(ending.answer)
+        : this.#encodeValue(ending.value);
+    const { maxBytes } = this.settings;
+    if (Buffer.byteLength(text) <= maxBytes) return text;
+    throw new UnencodableError(`more than maxBytes, ${maxBytes}`);
+  }
+
+  /**
+   * @param http whether a client of HTTP is to be answered. What was kept of a direct call was never
+   *   cleaned by the interceptors of the handler, so no client gets it.
+   * @returns `undefined` when this caller cannot be given it
+   * @throws what the codec throws
+   */
+  decode(text: string, http: boolean): Replay | undefined {
+    const rest = text.slice(1);
+    if (text[0] === ANSWER) {
+      const answer = this.#decodeAnswer(rest);
+      return { value: answer.body, answer };
+    }
+    return http ? undefined : { value: this.#decodeValue(text[0], rest) };
+  }
+
+  #encodeValue(value: unknown): string {
+    const prototype = this.settings.returns?.prototype as object | undefined;
+    if (prototype && isInstance(value, prototype)) {
+      return INSTANCE + this.#codec.encode({ ...value });
+    }
+    if (prototype && Array.isArray(value) && value.length > 0) {
+      if (value.every((each) => isInstance(each, prototype))) {
+        return INSTANCES + this.#codec.encode(value.map((each: object) => ({ ...each })));
+      }
+    }
+    return VALUE + this.#codec.encode(value);
+  }
+
+  #decodeValue(form: string | undefined, text: string): unknown {
+    const value = this.#codec.decode(text);
+    if (form === VALUE) return value;
+    const prototype = this.settings.returns?.prototype as object | undefined;
+    if (!prototype) throw new UnencodableError('an instance, and the option "returns" is gone');
+    const revive = (properties: object): object =>
+      Object.assign(Object.create(prototype) as object, properties);
+    return form === INSTANCE ? revive(value as object) : (value as object[]).map(revive);
+  }
+
+  #encodeAnswer({ status, headers, body }: Answer): string {
+    const json = this.settings.codec ? undefined : sentAsJson(body);
+    const form: BodyForm = json === undefined ? 'codec' : 'json';
+    return `${JSON.stringify([status, headers, form])}\n${json ?? this.#codec.encode(body)}`;
+  }
+
+  #decodeAnswer(text: string): Answer {
+    const end = text.indexOf('\n');
+    const [status, headers, form] = JSON.parse(text.slice(0, end)) as [
+      number,
+      Record<string, string>,
+      BodyForm,
+    ];
+    const body = text.slice(end + 1);
+    return {
+      status,
+      headers,
+      body: form === 'json' ? (JSON.parse(body) as unknown) : this.#codec.decode(body),
+    };
+  }
+}
+
+function isInstance(value: unknown, prototype: object): value is object {
+  return typeof value === 'object' && value !== null && Object.getPrototypeOf(value) === prototype;
+}
+
+/**
+ * Objects are sent as JSON, whatever class they are of: what is kept is that JSON, which is sent
+ * again byte by byte. Not so what some adapter sends as it is.
+ */
+function sentAsJson(body: unknown): string | undefined {
+  if (typeof body !== 'object' || body === null) return undefined;
+  if (isStream(body)) throw new UnencodableError('a stream');
+  if (ArrayBuffer.isView(body)) return undefined;
+  const json: string | undefined = JSON.stringify(body);
+  return json?.startsWith('{') || json?.startsWith('[') ? json : undefined;
+}
+
+/** A stream of Node or of the web, Nest's `StreamableFile`, a `Response`: read once, then empty. */
+function isStream(body: object): boolean {
+  return ['pipe', 'getStream', 'getReader', 'arrayBuffer'].some(
+    (name) => typeof (body as Record<string, unknown>)[name] === 'function',
+  );
+}

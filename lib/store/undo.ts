@@ -1,0 +1,24 @@
+import type { EnterStep, LeaveStep } from './store.js';
+
+/** What takes back a step that was, or may have been, granted; `undefined` for one that nothing takes back. */
+export function undoOf(step: EnterStep): LeaveStep | undefined {
+  const { key } = step;
+  switch (step.kind) {
+    case 'lease':
+      return { kind: 'release', key, token: step.token, ttlMs: step.ttlMs };
+    case 'claim':
+      return { kind: 'unclaim', key, token: step.token, ttlMs: step.leaseMs };
+    default:
+      return undefined;
+  }
+}
+
+/** Whether a step, once granted, holds something that has to be given back. */
+export function takesHold({ kind }: EnterStep): boolean {
+  return kind === 'lease' || kind === 'claim';
+}
+
+/** See {@link undoOf}; in the order of the steps. */
+export function undosOf(steps: readonly EnterStep[]): LeaveStep[] {
+  return steps.flatMap((step) => undoOf(step) ?? []);
+}
