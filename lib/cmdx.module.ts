@@ -28,6 +28,7 @@ import { DefinitionError, show } from './errors/definition.error.js';
 import { describeThrown } from './errors/reading.js';
 import { isStoreError } from './errors/store.error.js';
 import { outside } from './process-wide.js';
+import { CircuitBreakers } from './store/circuit-breakers.js';
 import { IdempotencyRecords } from './store/idempotency-records.js';
 import { MemoryStore } from './store/memory/memory.store.js';
 import { Store } from './store/store.js';
@@ -69,12 +70,17 @@ const logger = new Logger('CmdxModule');
     },
     Cmdx,
     {
+      provide: CircuitBreakers,
+      useFactory: (store: Store) => new CircuitBreakers(store),
+      inject: [Store],
+    },
+    {
       provide: IdempotencyRecords,
       useFactory: (store: Store) => new IdempotencyRecords(store),
       inject: [Store],
     },
   ],
-  exports: [CMDX_RUNTIME, Cmdx, IdempotencyRecords, Store, Telemetry],
+  exports: [CMDX_RUNTIME, CircuitBreakers, Cmdx, IdempotencyRecords, Store, Telemetry],
 })
 export class CmdxModule
   extends ConfigurableModuleClass
@@ -163,8 +169,8 @@ export class CmdxModule
 const GREETING = 'cmdx:boot';
 
 function makePlanner(options: ResolvedOptions, lookup: ResolverRegistry): ApplicationPlanner {
-  const { defaults, limiters, warnings } = options;
-  const planner = new ApplicationPlanner({ defaults, limiters, lookup }, (message) =>
+  const { defaults, limiters, jitters, warnings } = options;
+  const planner = new ApplicationPlanner({ defaults, limiters, jitters, lookup }, (message) =>
     logger.warn(message),
   );
   warnings.forEach(planner.warnOnce);

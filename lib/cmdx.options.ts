@@ -1,9 +1,11 @@
 import type { ExecutionContext } from '@nestjs/common';
 import { type Clock, SystemClock } from './clock/clock.js';
 import { type Duration, toMilliseconds } from './clock/duration.js';
+import { checkJitter } from './decorators/register-jitter.js';
 import { checkLimiter } from './decorators/register-limiter.js';
 import { DefinitionError, show } from './errors/definition.error.js';
-import { POLICY_NAMES, type PolicyName } from './errors/refusals.js';
+import { POLICY_NAMES } from './errors/refusals.js';
+import type { Jitter } from './policies/jitters.js';
 import type { Limiter } from './policies/limiters/limiter.js';
 import { suspiciousDurations } from './plan/settings.js';
 import { checkOptions } from './policies/option-rules.js';
@@ -19,6 +21,8 @@ export interface CmdxModuleOptions {
   readonly telemetry?: readonly TelemetryListener[];
   /** Limiters by name, for `@RateLimit({ limiter: name })`. */
   readonly limiters?: Readonly<Record<string, Limiter>>;
+  /** Jitters by name, for `@RetryOn(errors, { jitter: name })`. */
+  readonly jitters?: Readonly<Record<string, Jitter>>;
   /** Fill in options that a decorator leaves out. They never add a policy. */
   readonly defaults?: PolicyDefaults;
   /** The external id of a chain of calls, asked once per chain. */
@@ -36,6 +40,7 @@ export interface ResolvedOptions {
   readonly store: Store | undefined;
   readonly telemetry: readonly TelemetryListener[];
   readonly limiters: ReadonlyMap<string, Limiter>;
+  readonly jitters: ReadonlyMap<string, Jitter>;
   readonly defaults: PolicyDefaults;
   readonly correlationId: CmdxModuleOptions['correlationId'];
   readonly storeTimeoutMs: number;
@@ -50,17 +55,21 @@ const OPTION_NAMES = [
   'store',
   'telemetry',
   'limiters',
+  'jitters',
   'defaults',
   'correlationId',
   'storeTimeout',
   'shutdownTimeout',
   'clock',
 ] as const satisfies readonly (keyof CmdxModuleOptions)[];
+/** Whose options `defaults` may fill in. */
+const DEFAULTED = [...POLICY_NAMES, 'retry'] as const;
 /** What `defaults` may not fill in: it would share keys, or change what methods return, unseen. */
 const NOT_A_DEFAULT: ReadonlySet<string> = new Set(['name', 'stream', 'returns']);
 const NEVER_SKIP: ReadonlySet<string> = new Set([
   'onBusy',
   'onLimit',
+  'onOpen',
   'onDuplicate',
   'onInProgress',
 ]);
@@ -74,7 +83,8 @@ export function resolveOptions(options: CmdxModuleOptions): ResolvedOptions {
   return {
     store: options.store,
     telemetry: listeners(options.telemetry),
-    limiters: limiters(options.limiters),
+    limiters: registered(options.limiters, checkLimiter, 'limiters'),
+    jitters: registered(options.jitters, checkJitter, 'jitters'),
     defaults: defaults(options.defaults),
     correlationId: options.correlationId,
     storeTimeoutMs: toMilliseconds(options.storeTimeout ?? 1, `${SITE} option "storeTimeout"`),
@@ -86,7 +96,7 @@ export function resolveOptions(options: CmdxModuleOptions): ResolvedOptions {
     clock: options.clock ?? new SystemClock(),
     warnings: [
       ...suspiciousDurations(options, SITE),
-      ...POLICY_NAMES.flatMap((policy) =>
+      ...DEFAULTED.flatMap((policy) =>
         suspiciousDurations(options.defaults?.[policy] ?? {}, defaultsSite(policy)),
       ),
     ],
@@ -103,15 +113,19 @@ function listeners(value: CmdxModuleOptions['telemetry']): readonly TelemetryLis
   return list;
 }
 
-function limiters(value: CmdxModuleOptions['limiters']): ReadonlyMap<string, Limiter> {
+function registered<T>(
+  value: Readonly<Record<string, T>> | undefined,
+  check: (name: unknown, entry: unknown, site: string) => void,
+  option: string,
+): ReadonlyMap<string, T> {
   const entries = Object.entries(value ?? {});
-  for (const [name, limiter] of entries) checkLimiter(name, limiter, `${SITE} option "limiters"`);
+  for (const [name, entry] of entries) check(name, entry, `${SITE} option "${option}"`);
   return new Map(entries);
 }
 
 function defaults(value: PolicyDefaults = {}): PolicyDefaults {
-  assertKnown(value, POLICY_NAMES, `${SITE} option "defaults"`);
-  for (const policy of POLICY_NAMES) {
+  assertKnown(value, DEFAULTED, `${SITE} option "defaults"`);
+  for (const policy of DEFAULTED) {
     const options: Readonly<Record<string, unknown>> = value[policy] ?? {};
     const site = defaultsSite(policy);
     assertObject(options, site);
@@ -127,7 +141,7 @@ function defaults(value: PolicyDefaults = {}): PolicyDefaults {
   return value;
 }
 
-function defaultsSite(policy: PolicyName): string {
+function defaultsSite(policy: string): string {
   return `${SITE} option "defaults.${policy}"`;
 }
 

@@ -2,10 +2,14 @@ export { CmdxModule } from './cmdx.module.js';
 export type { CmdxOptionsFactory } from './cmdx.module-definition.js';
 export type { CmdxModuleOptions } from './cmdx.options.js';
 
+export { CircuitBreaker } from './decorators/circuit-breaker.js';
 export { IdempotentBy } from './decorators/idempotent-by.js';
 export { LockWith } from './decorators/lock-with.js';
 export { RateLimit } from './decorators/rate-limit.js';
+export { RegisterJitter } from './decorators/register-jitter.js';
 export { RegisterLimiter } from './decorators/register-limiter.js';
+export { RetryOn } from './decorators/retry-on.js';
+export { InputSchema, OutputSchema } from './decorators/schemas.js';
 export { Named } from './decorators/named.js';
 export { OnTelemetry } from './decorators/on-telemetry.js';
 export type { PolicyDecorator } from './decorators/guarded-method.js';
@@ -35,6 +39,7 @@ export { withoutPolicies } from './envelope/binding.js';
 export type { HeldLock, Invocation } from './invocation.js';
 
 export type {
+  CircuitBreakerOptions,
   Fingerprint,
   Gate,
   GateObject,
@@ -43,17 +48,29 @@ export type {
   OutcomeCodec,
   PolicyDefaults,
   RateLimitOptions,
+  RetryOptions,
   Scope,
 } from './policies/options.js';
+export type { ErrorClass, ErrorSelection } from './policies/error-matcher.js';
+export type { Backoff, BuiltInJitter, Jitter } from './policies/jitters.js';
+export { OUTCOME_TABLE } from './policies/outcome-table.js';
+export type { EndingKind, OutcomeRow } from './policies/outcome-table.js';
+export type { Schema } from './policies/schema.js';
 export type { Admission, Limiter, Quota } from './policies/limiters/limiter.js';
 
 export type { Awaitable } from './awaitable.js';
 export { Store } from './store/store.js';
 export { claimText, parseClaim } from './store/claim.js';
 export type { ClaimRecord } from './store/claim.js';
+export { circuitText, parseCircuit } from './store/circuit.js';
+export type { CircuitRecord, CircuitState } from './store/circuit.js';
+export { CircuitBreakers } from './store/circuit-breakers.js';
+export type { CircuitBreakerReport } from './store/circuit-breakers.js';
 export { IdempotencyRecords } from './store/idempotency-records.js';
 export type { IdempotencyRecord } from './store/idempotency-records.js';
 export type {
+  CircuitReply,
+  CircuitStep,
   ClaimReply,
   ClaimStep,
   CompleteReply,
@@ -70,10 +87,14 @@ export type {
   LeaseStep,
   LeaveReply,
   LeaveStep,
+  OutcomeReply,
+  OutcomeStep,
   ReleaseReply,
   ReleaseStep,
   UnclaimReply,
   UnclaimStep,
+  UnpermitReply,
+  UnpermitStep,
 } from './store/store.js';
 export { MemoryStore } from './store/memory/memory.store.js';
 export type { MemoryStoreOptions } from './store/memory/memory.store.js';
@@ -92,13 +113,16 @@ export type {
 
 export {
   AbandonedError,
+  CircuitOpenError,
   DuplicateError,
   InProgressError,
+  InputInvalidError,
   InvalidKeyError,
   isRefusalError,
   isTaskFailedError,
   KeyMissingError,
   LockBusyError,
+  OutputInvalidError,
   PayloadMismatchError,
   RateLimitedError,
   RefusalError,
@@ -109,16 +133,20 @@ export {
 export type {
   AbandonedMetadata,
   BusyMetadata,
+  CircuitOpenMetadata,
   DuplicateMetadata,
   InProgressMetadata,
+  InputInvalidMetadata,
   KeyInvalidMetadata,
   KeyMissingMetadata,
+  OutputInvalidMetadata,
   PayloadMismatchMetadata,
   PolicyName,
   PublicRefusalBody,
   RateLimitedMetadata,
   RefusalCode,
   RefusalMetadata,
+  SchemaIssue,
   ShuttingDownMetadata,
   StoreUnavailableMetadata,
 } from './errors/refusals.js';

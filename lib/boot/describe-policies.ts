@@ -2,7 +2,8 @@ import { DefinitionError } from '../errors/definition.error.js';
 import { declarationOf, guardedMethods } from '../metadata/declaration.js';
 import { type AnyClass, taskName } from '../metadata/method-name.js';
 import { compilePlan } from '../plan/compiler.js';
-import type { NamedLimiters } from '../plan/settings.js';
+import type { NamedJitters, NamedLimiters } from '../plan/settings.js';
+import { isBuiltInJitter } from '../policies/jitters.js';
 import { isBuiltInLimiter } from '../policies/limiters/limiter.js';
 import { describePlan, type MethodDescription } from '../plan/description.js';
 
@@ -20,6 +21,11 @@ const ANY_LIMITER: NamedLimiters = {
   keys: () => [],
 };
 
+const ANY_JITTER: NamedJitters = {
+  get: (name) => (isBuiltInJitter(name) ? undefined : ({ delay }) => delay),
+  keys: () => [],
+};
+
 /**
  * What guards a method, after inheritance, in the order of the envelope, without the module's
  * `defaults` and `limiters`, which belong to an application.
@@ -34,7 +40,12 @@ export function describePolicies(target: AnyClass, method: string | symbol): Met
     );
   }
   const declaration = declarationOf(target, method, () => undefined);
-  const context = { defaults: {}, limiters: ANY_LIMITER, lookup: NO_RESOLVERS };
+  const context = {
+    defaults: {},
+    limiters: ANY_LIMITER,
+    jitters: ANY_JITTER,
+    lookup: NO_RESOLVERS,
+  };
   return describePlan(compilePlan(declaration, context));
 }
 

@@ -1,17 +1,18 @@
 import { DefinitionError, show } from '../errors/definition.error.js';
-import type { PolicyName } from '../errors/refusals.js';
-import { isKeySpec, type KeySpec } from '../keys/key-resolver.js';
+import { isKeySpec } from '../keys/key-resolver.js';
 import { type AnyClass, taskName } from '../metadata/method-name.js';
 import { addPolicyRecord } from '../metadata/policy-records.js';
 import type { PolicyRecord } from '../plan/declaration.js';
-import { checkOptions, DECORATOR_NAMES } from '../policies/option-rules.js';
+import { isErrorSelection } from '../policies/error-matcher.js';
+import { isSchema } from '../policies/schema.js';
+import { checkOptions, type Declarable, DECORATOR_NAMES } from '../policies/option-rules.js';
 import { assertLegacyDecorator, guardHandlers, guardMethod } from './method-wrapper.js';
 
 /** What a policy decorator was called with. */
 export type PolicyArguments = readonly unknown[];
 
 /** The decorator of a policy: it records what was written and wraps, nothing else. */
-export function policyDecorator(policy: PolicyName, written: PolicyArguments) {
+export function policyDecorator(policy: Declarable, written: PolicyArguments) {
   const decorator = DECORATOR_NAMES[policy];
   return (
     target: object,
@@ -26,6 +27,9 @@ export function policyDecorator(policy: PolicyName, written: PolicyArguments) {
           `${site}: expected a class or a method, got a parameter of the constructor`,
         );
       }
+      if (SUBJECTS[policy] === 'schema') {
+        throw new DefinitionError(`${site}: expected a method, got a class`);
+      }
       addPolicyRecord(target as AnyClass, undefined, policy, toRecord(policy, written, site));
       guardHandlers(target as AnyClass);
       return;
@@ -39,25 +43,59 @@ export function policyDecorator(policy: PolicyName, written: PolicyArguments) {
 }
 
 /** Reads `()`, `(false)`, `(options)`, `(key)` and `(key, options)`. */
-function toRecord(policy: PolicyName, written: PolicyArguments, site: string): PolicyRecord {
+function toRecord(policy: Declarable, written: PolicyArguments, site: string): PolicyRecord {
   const [first, second] = written;
   if (first === false && second === undefined) return { form: 'off' };
   if (written.length === 0) return { form: 'inherit' };
-  const hasKey = isKeySpec(first);
-  const options = hasKey ? (second ?? {}) : first;
-  // A key that is undefined is one that has not been loaded yet: two files import each other.
-  if (!isOptions(options) || second === null || (!hasKey && second !== undefined)) {
+  const hasSubject = isSubject(policy, first);
+  const options = hasSubject ? (second ?? {}) : first;
+  // A subject that is undefined is one that has not been loaded yet: two files import each other.
+  if (!isOptions(options) || second === null || (!hasSubject && second !== undefined)) {
     throw new DefinitionError(
-      `${site}: expected (key, options), (key), (options), (false) or (), got (${written.map(show).join(', ')})`,
+      `${site}: expected ${FORMS[SUBJECTS[policy]]}, (false) or (), got (${written.map(show).join(', ')})`,
     );
   }
   checkOptions(policy, options, site);
   const definite = Object.entries(options).filter(([, value]) => value !== undefined);
   return {
     form: 'set',
-    ...(hasKey && { key: first as KeySpec }),
+    ...(hasSubject && { subject: first }),
     options: Object.freeze(Object.fromEntries(definite)),
   };
+}
+
+/** What the first argument of each decorator is. */
+const SUBJECTS: Readonly<Record<Declarable, 'key' | 'errors' | 'schema'>> = {
+  rateLimit: 'key',
+  circuitBreaker: 'key',
+  lock: 'key',
+  idempotency: 'key',
+  retry: 'errors',
+  inputSchema: 'schema',
+  outputSchema: 'schema',
+};
+
+const FORMS = {
+  key: '(key, options), (key), (options)',
+  errors: '(errors, options), (errors), (options)',
+  schema: '(schema)',
+} as const;
+
+function isSubject(policy: Declarable, value: unknown): boolean {
+  switch (SUBJECTS[policy]) {
+    case 'key':
+      return isKeySpec(value);
+    case 'errors':
+      return isErrorSelection(value);
+    case 'schema':
+      return isSchema(value) || (policy === 'inputSchema' && isSchemaList(value));
+  }
+}
+
+/** One schema per argument; `undefined` where one is taken as it is. */
+function isSchemaList(value: unknown): boolean {
+  if (!Array.isArray(value) || value.length === 0) return false;
+  return value.every((each) => each === undefined || isSchema(each));
 }
 
 function isOptions(value: unknown): value is object {

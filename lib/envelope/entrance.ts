@@ -2,6 +2,7 @@ import { andThen, type Awaitable } from '../awaitable.js';
 import { isStoreError } from '../errors/store.error.js';
 import type { OwnPolicy } from '../policies/policy.js';
 import type { EnterReply } from '../store/store.js';
+import { checkInputs } from './checks.js';
 import type { PlannedRing } from './plan.js';
 import { type Resolution, resolve } from './resolution.js';
 import type { AskingRing, Run } from './run.js';
@@ -33,14 +34,14 @@ interface Batch {
 }
 
 /**
- * Enters the rings from the outside in, with as few store trips as possible: all rings whose keys
+ * Checks the arguments, then enters the rings from the outside in, with as few store trips as possible: all rings whose keys
  * are known at once share one.
  *
  * @returns the refusal, or nothing when all rings let pass
  * @throws what a gate, a key function or a limiter threw, or a refusal that only throws
  */
 export function enterRings(run: Run): Awaitable<Refusal | undefined> {
-  return enterFrom(run, 0);
+  return run.plan.inputs ? andThen(checkInputs(run), () => enterFrom(run, 0)) : enterFrom(run, 0);
 }
 
 function enterFrom(run: Run, from: number, first?: Resolution): Awaitable<Refusal | undefined> {

@@ -5,7 +5,10 @@ import { messageOf } from '../errors/reading.js';
 import { isRefusalError, isTaskFailedError } from '../errors/refusals.js';
 import type { Ending } from '../policies/policy.js';
 import { enterRings } from './entrance.js';
-import { INTERRUPTED, leave, UNANSWERED } from './leaving.js';
+import { runAttempts } from './attempts.js';
+import { checkOutput } from './checks.js';
+import { endingOf, UNANSWERED, UNUSED } from './endings.js';
+import { leave } from './leaving.js';
 import { type Outcome, rememberFailure } from './result.js';
 import type { Run } from './run.js';
 import type { Refusal } from './verdict.js';
@@ -29,12 +32,14 @@ export async function perform(run: Run, body: Body): Promise<unknown> {
     const refusal = entered instanceof Promise ? await entered : entered;
     if (refusal) return await endRefused(run, refusal);
     run.working = true;
-    value = await body();
+    const { retry } = run.plan;
+    value = await (retry ? runAttempts(run, body, retry) : body());
+    if (run.plan.output) value = await checkOutput(run, value);
     if (!run.handler && isObservable(value)) throw unannouncedStream(run);
   } catch (error) {
     if (run.ended) throw error;
     const outcome = outcomeOf(error);
-    const left = leave(run, INTERRUPTED);
+    const left = leave(run, endingOf(run, error));
     if (left) await left;
     finish(run, outcome);
     if (outcome.status === 'skipped') return undefined;
@@ -63,7 +68,7 @@ export function conclude(run: Run, outcome: Outcome, ending: Ending): Awaitable<
 /** @returns what a duplicate is given again, `undefined` after a skip */
 async function endRefused(run: Run, refusal: Refusal): Promise<unknown> {
   const { metadata, skip, replay } = refusal;
-  const left = leave(run, INTERRUPTED);
+  const left = leave(run, UNUSED);
   if (left) await left;
   if (replay ?? skip) {
     finish(run, { status: 'skipped', reason: metadata.code, metadata, replay });

@@ -5,7 +5,7 @@ import { andThen, type Awaitable } from '../awaitable.js';
 import { messageOf } from '../errors/reading.js';
 import type { Ending } from '../policies/policy.js';
 import { conclude } from './envelope.js';
-import { INTERRUPTED, UNANSWERED } from './leaving.js';
+import { endingOf, UNANSWERED } from './endings.js';
 import type { Plan } from './plan.js';
 import type { Outcome } from './result.js';
 import { Run } from './run.js';
@@ -111,7 +111,11 @@ export class HandlerEnvelope {
     if (!run.awaitsAnswer) return undefined;
     run.awaitsAnswer = false;
     const outcome = this.#outcome(end);
-    return conclude(run, outcome, outcome.status === 'success' ? endingOf(end) : INTERRUPTED);
+    return conclude(
+      run,
+      outcome,
+      outcome.status === 'failed' ? endingOf(run, outcome.error) : endOf(end),
+    );
   }
 
   /** The answer has been made, or nobody waits for it: a body that still runs ends by itself. */
@@ -143,7 +147,7 @@ export class HandlerEnvelope {
   }
 }
 
-function endingOf(end: AnswerEnd | undefined): Ending {
+function endOf(end: AnswerEnd | undefined): Ending {
   if (!end || 'error' in end) return UNANSWERED;
   const { value, answer } = end;
   return answer ? { kind: 'answered', answer } : { kind: 'returned', value };

@@ -2,11 +2,6 @@ import type { Ending } from '../policies/policy.js';
 import type { LeaveReply, LeaveStep } from '../store/store.js';
 import type { Granted, Run } from './run.js';
 
-/** The body threw, skipped or failed, or never ran: nothing came of what was granted. */
-export const INTERRUPTED: Ending = Object.freeze({ kind: 'interrupted' });
-/** The body succeeded, but no answer was made of what it returned. */
-export const UNANSWERED: Ending = Object.freeze({ kind: 'unanswered' });
-
 /** What is sent for something that was granted. */
 interface Leaving {
   readonly granted: Granted;

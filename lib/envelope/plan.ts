@@ -2,6 +2,8 @@ import type { Invocation } from '../invocation.js';
 import type { CompiledKey } from '../keys/compiled-key.js';
 import type { CompiledFingerprint } from '../keys/fingerprint.js';
 import type { Policy } from '../policies/policy.js';
+import type { RetryPolicy } from '../policies/retry.js';
+import type { Schema } from '../policies/schema.js';
 
 /** A gate as the envelope uses it: one function of the invocation, whatever form it was written in. */
 export interface CompiledGate {
@@ -30,6 +32,19 @@ export interface PlannedRing {
   async: boolean;
 }
 
+/** A gate of a retry: asked about what was thrown, before the sleep. */
+export interface RetryGate {
+  readonly read: (invocation: Invocation, error: unknown, attempt: number) => unknown;
+  /** The answer that lets the body be repeated: true for `if`, false for `unless`. */
+  readonly wanted: boolean;
+}
+
+/** How the body of a method is repeated. */
+export interface PlannedRetry {
+  readonly policy: RetryPolicy;
+  readonly gates: readonly RetryGate[];
+}
+
 /** What will happen around one method of one class. Frozen, made once. */
 export interface Plan {
   /** `ClassName.methodName`. */
@@ -37,8 +52,13 @@ export interface Plan {
   readonly method: PropertyKey;
   /** The outermost wrapper's rank: a lower one met inside its envelope passes through. */
   readonly rank: number;
+  /** One schema per argument, where the arguments are checked; none for one that is taken as it is. */
+  readonly inputs?: readonly (Schema | undefined)[] | undefined;
   /** In the order of the envelope. */
   readonly rings: readonly PlannedRing[];
+  readonly retry?: PlannedRetry | undefined;
+  /** What a return value has to fit. */
+  readonly output?: Schema | undefined;
   /** Whether the method returns an Observable. */
   readonly stream: boolean;
   /** Whether what the method answers is kept, so that it has to be looked at. */

@@ -48,6 +48,10 @@ export class Run implements Invocation {
   ended = false;
   /** Whether the body has begun. */
   working = false;
+  /** Whether what the body returned does not fit its schema. */
+  outputRefused = false;
+  /** How often the body was repeated. */
+  retries = 0;
   /** Whether the caller has left before the body began: waiting for it is pointless. */
   abandoned = false;
   /** How it ended, until everybody has been told; a skip is remembered. */
@@ -121,6 +125,10 @@ export class Run implements Invocation {
     return this.handler?.http === true;
   }
 
+  get aborted(): boolean {
+    return this.#abortReason !== undefined;
+  }
+
   abort(reason: Error): void {
     this.#abortReason = reason;
     this.#controller?.abort(reason);
@@ -190,7 +198,7 @@ function toResult(run: Run, outcome: Outcome): Result {
     tid: run.tid,
     cid: run.cid,
     xid: run.xid,
-    retries: 0,
+    retries: run.retries,
     durationMs: run.durationMs,
   } satisfies Result);
 }

@@ -15,7 +15,7 @@ import type { Invoker } from './binding.js';
 import { perform } from './envelope.js';
 import { HandlerEnvelope } from './handler-envelope.js';
 import { Heartbeat } from './heartbeat.js';
-import { INTERRUPTED } from './leaving.js';
+import { UNUSED } from './endings.js';
 import type { Plan } from './plan.js';
 import { Run } from './run.js';
 import { type Scope, scopes } from './scope.js';
@@ -99,14 +99,18 @@ export class Runtime implements Invoker {
             instance,
             args,
           ),
-        () => original.apply(instance, args),
+        (run) => original.apply(instance, [...run.args]),
       );
     }
     const run = prepare(handler ? handler.nextRun() : new Run(this, plan, scope), instance, args);
-    const body = (): unknown => original.apply(instance, args);
-    return run instanceof Promise
-      ? run.then((next) => scopes.run(next, perform, next, body))
-      : scopes.run(run, perform, run, body);
+    const start = (opened: Run): unknown => {
+      // With schemas the body sees what they made of the arguments.
+      const body = plan.inputs
+        ? (): unknown => original.apply(instance, [...opened.args])
+        : (): unknown => original.apply(instance, args);
+      return scopes.run(opened, perform, opened, body);
+    };
+    return run instanceof Promise ? run.then(start) : start(run);
   }
 
   /** The plan of a method, compiled at first sight. */
@@ -222,7 +226,7 @@ export class Runtime implements Invoker {
       for (const granted of run.holds) {
         if (kept.includes(granted)) continue;
         const { policy, step } = granted.ring;
-        const back = policy.giveBack(step, granted.reply, INTERRUPTED);
+        const back = policy.giveBack(step, granted.reply, UNUSED);
         if (back) steps.push(back);
       }
       run.holds = kept;

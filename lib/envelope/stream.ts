@@ -9,7 +9,8 @@ import {
 import { andThen, type Awaitable } from '../awaitable.js';
 import { begin, conclude, outcomeOf } from './envelope.js';
 import { enterRings } from './entrance.js';
-import { INTERRUPTED } from './leaving.js';
+import type { Ending } from '../policies/policy.js';
+import { endingOf, UNUSED } from './endings.js';
 import type { Outcome } from './result.js';
 import type { Run } from './run.js';
 import type { Refusal } from './verdict.js';
@@ -42,6 +43,10 @@ export function performStream(
     return () => stream.stop();
   });
 }
+
+const COMPLETED: Ending = Object.freeze({ kind: 'returned', value: undefined });
+/** The subscriber left: how the work would have ended is not known. */
+const LEFT: Ending = UNUSED;
 
 class GuardedStream {
   #run: Run | undefined;
@@ -81,13 +86,14 @@ class GuardedStream {
     // One that leaves while the body is still being subscribed to is seen to when that returns.
     if (!this.#inner) return;
     this.#inner.unsubscribe();
-    this.#end(run, this.#success(), () => undefined);
+    this.#end(run, this.#success(), LEFT, () => undefined);
   }
 
   #go(run: Run, refusal: Refusal | undefined, body: (run: Run) => unknown): void {
     if (this.subscriber.closed) return this.#fail(run, unsubscribed());
     if (refusal) return this.#refuse(run, refusal);
     this.#begun = true;
+    run.working = true;
     try {
       const returned = body(run);
       const source = isObservable(returned) ? returned : from(Promise.resolve(returned));
@@ -98,7 +104,8 @@ class GuardedStream {
           this.subscriber.next(value);
         },
         error: (error: unknown) => this.#fail(run, error),
-        complete: () => this.#end(run, this.#success(), () => this.subscriber.complete()),
+        complete: () =>
+          this.#end(run, this.#success(), COMPLETED, () => this.subscriber.complete()),
       });
       if (this.subscriber.closed) this.stop();
     } catch (error) {
@@ -108,17 +115,19 @@ class GuardedStream {
 
   #refuse(run: Run, { metadata, skip, error }: Refusal): void {
     if (skip) {
-      this.#end(run, { status: 'skipped', reason: metadata.code, metadata }, () => this.#skip());
+      this.#end(run, { status: 'skipped', reason: metadata.code, metadata }, UNUSED, () =>
+        this.#skip(),
+      );
       return;
     }
     const thrown = error();
     const outcome: Outcome = { status: 'failed', error: thrown, reason: thrown.message, metadata };
-    this.#end(run, outcome, () => this.subscriber.error(thrown));
+    this.#end(run, outcome, UNUSED, () => this.subscriber.error(thrown));
   }
 
   #fail(run: Run, error: unknown): void {
     const outcome = outcomeOf(error);
-    this.#end(run, outcome, () =>
+    this.#end(run, outcome, endingOf(run, error), () =>
       outcome.status === 'skipped' ? this.#skip() : this.subscriber.error(error),
     );
   }
@@ -132,9 +141,9 @@ class GuardedStream {
     return { status: 'success', value: this.#lastValue };
   }
 
-  #end(run: Run, outcome: Outcome, tell: () => void): void {
+  #end(run: Run, outcome: Outcome, ending: Ending, tell: () => void): void {
     if (this.#ending) return;
     this.#ending = true;
-    void andThen(conclude(run, outcome, INTERRUPTED), tell);
+    void andThen(conclude(run, outcome, ending), tell);
   }
 }

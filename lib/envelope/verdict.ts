@@ -80,9 +80,9 @@ export function refuseBy(
 export function announceAdmitted(run: Run, ring: AskingRing, reply: EnterReply): void {
   const { telemetry } = run.runtime;
   const { policy } = ring;
-  if (telemetry.hears(policy.admittedEvent)) {
-    telemetry.emit(policy.admittedEvent, run, policy.admitted(ring.key, reply) as never);
-  }
+  if (!telemetry.hears(policy.admittedEvent)) return;
+  const payload = policy.admitted(ring.key, reply);
+  if (payload) telemetry.emit(policy.admittedEvent, run, payload as never);
 }
 
 /**

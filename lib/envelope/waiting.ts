@@ -1,5 +1,6 @@
 import type { EnterReply } from '../store/store.js';
-import { INTERRUPTED, leave } from './leaving.js';
+import { UNUSED } from './endings.js';
+import { leave } from './leaving.js';
 import {
   announceAdmitted,
   hold,
@@ -39,7 +40,7 @@ export async function waitForTurn(
   refused: RefusedRing,
 ): Promise<Refusal | undefined> {
   const earlier = run.holds.map(({ ring }) => ring);
-  const left = leave(run, INTERRUPTED);
+  const left = leave(run, UNUSED);
   if (left) await left;
   const rings = [...earlier, ...asking];
   // Up to the one that said no they have passed once, and that was told.
@@ -84,7 +85,7 @@ async function tryAgain(
     const again = refusedRing(repeated, replies);
     // What passes only on the way to another no is told when the answer is final.
     const final = !again || again.ring.policy.patienceMs(again.reply) <= 0;
-    if (final) announce(run, repeated, replies, announced);
+    announce(run, repeated, replies, announced, final);
     if (!again) {
       hold(run, repeated, replies);
       return undefined;
@@ -93,17 +94,21 @@ async function tryAgain(
   }
 }
 
-/** Tells each ring that lets pass, once in the invocation. */
+/** Tells each ring that lets pass: some once in the invocation, when the answer is final. */
 function announce(
   run: Run,
   rings: readonly AskingRing[],
   replies: readonly EnterReply[],
   announced: Set<AskingRing>,
+  final: boolean,
 ): void {
   for (const [position, ring] of rings.entries()) {
     const reply = replies[position];
-    if (!reply?.admitted || announced.has(ring)) continue;
-    announced.add(ring);
+    if (!reply?.admitted) continue;
+    if (ring.policy.admittedOnce) {
+      if (!final || announced.has(ring)) continue;
+      announced.add(ring);
+    }
     announceAdmitted(run, ring, reply);
   }
 }

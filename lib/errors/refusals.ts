@@ -4,7 +4,7 @@ import { brand, brandOf, hasBrand } from './brand.js';
 import type { StoreErrorReason } from './store.error.js';
 
 /** The policies that can refuse, in the order of the envelope: from the outside in. */
-export const POLICY_NAMES = ['rateLimit', 'lock', 'idempotency'] as const;
+export const POLICY_NAMES = ['rateLimit', 'circuitBreaker', 'lock', 'idempotency'] as const;
 
 export type PolicyName = (typeof POLICY_NAMES)[number];
 
@@ -22,6 +22,16 @@ export interface RateLimitedMetadata {
   /** The fill that this start would have reached, in units (`leaky_bucket`). */
   readonly level?: number;
   /** Seconds after which a lone caller is admitted. */
+  readonly retryAfter?: number;
+}
+
+/** What an open circuit breaker says, to the caller's `Result` and to `circuit_rejected`. */
+export interface CircuitOpenMetadata {
+  readonly code: 'circuit_open';
+  readonly circuitKey: string;
+  readonly onOpen: 'fail' | 'skip';
+  readonly epoch: number;
+  /** Seconds until a probe may be let in; absent when an operator has forced it open. */
   readonly retryAfter?: number;
 }
 
@@ -70,6 +80,25 @@ export interface PayloadMismatchMetadata extends IdempotencyMetadata {
   readonly code: 'payload_mismatch';
 }
 
+/** One thing that is wrong with an input or an output. */
+export interface SchemaIssue {
+  readonly message: string;
+  /** Where, for example `0.address.city`: the position of the argument, then names. */
+  readonly path: string;
+}
+
+/** The arguments do not fit the `@InputSchema`. */
+export interface InputInvalidMetadata {
+  readonly code: 'input_invalid';
+  readonly issues: readonly SchemaIssue[];
+}
+
+/** What the body returned does not fit the `@OutputSchema`. */
+export interface OutputInvalidMetadata {
+  readonly code: 'output_invalid';
+  readonly issues: readonly SchemaIssue[];
+}
+
 export interface KeyMissingMetadata {
   readonly code: 'key_missing';
   readonly policy: PolicyName;
@@ -97,11 +126,14 @@ export interface ShuttingDownMetadata {
 /** What a refusal says about itself, told apart by `code`. */
 export type RefusalMetadata =
   | RateLimitedMetadata
+  | CircuitOpenMetadata
   | BusyMetadata
   | DuplicateMetadata
   | InProgressMetadata
   | AbandonedMetadata
   | PayloadMismatchMetadata
+  | InputInvalidMetadata
+  | OutputInvalidMetadata
   | KeyMissingMetadata
   | KeyInvalidMetadata
   | StoreUnavailableMetadata
@@ -113,7 +145,8 @@ export type RefusalCode = RefusalMetadata['code'];
 export interface PublicRefusalBody {
   readonly statusCode: number;
   readonly error: string;
-  readonly message: string;
+  /** A list for an invalid input, as Nest's own pipes answer it. */
+  readonly message: string | readonly string[];
   readonly code: string;
   /** Seconds. */
   readonly retryAfter?: number;
@@ -142,7 +175,12 @@ export abstract class RefusalError<
   protected constructor(
     metadata: M,
     site: RefusalSite,
-    wording: { status: number; public: string; detail: string; cause?: unknown },
+    wording: {
+      status: number;
+      public: string | readonly string[];
+      detail: string;
+      cause?: unknown;
+    },
   ) {
     super(
       publicBody(wording.status, wording.public, metadata.code, retryAfterOf(metadata)),
@@ -183,6 +221,44 @@ export class RateLimitedError extends RefusalError<RateLimitedMetadata> {
       detail: `the rate limit of ${metadata.max} (${metadata.limiter}, per ${metadata.per} s) is used up`,
     });
   }
+}
+
+/** The circuit breaker is open: 503. */
+export class CircuitOpenError extends RefusalError<CircuitOpenMetadata> {
+  constructor(metadata: CircuitOpenMetadata, site: RefusalSite) {
+    super(metadata, site, {
+      status: 503,
+      public: 'The service is temporarily unavailable.',
+      detail: 'the circuit breaker is open',
+    });
+  }
+}
+
+/** An argument does not fit the schema: 400. The issues are public. */
+export class InputInvalidError extends RefusalError<InputInvalidMetadata> {
+  constructor(metadata: InputInvalidMetadata, site: RefusalSite) {
+    const lines = metadata.issues.map(lineOf);
+    super(metadata, site, {
+      status: 400,
+      public: lines,
+      detail: `invalid input: ${lines.join('; ')}`,
+    });
+  }
+}
+
+/** What the body returned does not fit the schema: 500. The body has run. */
+export class OutputInvalidError extends RefusalError<OutputInvalidMetadata> {
+  constructor(metadata: OutputInvalidMetadata, site: RefusalSite) {
+    super(metadata, site, {
+      status: 500,
+      public: 'Internal server error',
+      detail: `invalid output: ${metadata.issues.map(lineOf).join('; ')}`,
+    });
+  }
+}
+
+function lineOf({ path, message }: SchemaIssue): string {
+  return path === '' ? message : `${path}: ${message}`;
 }
 
 /** Another run holds the lock: 409. */
@@ -335,7 +411,7 @@ export function retryAfterOf(metadata: object): number | undefined {
 /** Nest's error body plus `code` and, when it is known, `retryAfter` in seconds. */
 function publicBody(
   statusCode: number,
-  message: string,
+  message: string | readonly string[],
   code: string,
   retryAfter?: number,
 ): PublicRefusalBody {

@@ -1,4 +1,4 @@
-import { POLICY_NAMES, type PolicyName } from '../errors/refusals.js';
+import { DECLARABLES, type Declarable } from '../policies/option-rules.js';
 import type { MethodDeclaration, PolicyRecord } from '../plan/declaration.js';
 import { type AnyClass, findMethod, lineage, taskName } from './method-name.js';
 import { shapeOf } from './method-shape.js';
@@ -9,7 +9,13 @@ import {
   methodNames,
   returnsObservable,
 } from './nest-metadata.js';
-import { classPolicies, decoratedMethods, limitersOf, policyRecordsOf } from './policy-records.js';
+import {
+  classPolicies,
+  decoratedMethods,
+  jittersOf,
+  limitersOf,
+  policyRecordsOf,
+} from './policy-records.js';
 import { outermostWrapper } from './wrappers.js';
 
 /** Everything that was written about a method, on the class and on its bases. */
@@ -26,9 +32,10 @@ export function declarationOf(
     rank: outermostWrapper(target, method)?.rank ?? 0,
     shape: shapeOf(target, method, warnOnce),
     records: Object.fromEntries(
-      POLICY_NAMES.map((policy) => [policy, recordsFor(target, method, policy, handler)]),
+      DECLARABLES.map((policy) => [policy, recordsFor(target, method, policy, handler)]),
     ),
     limiters: limitersOf(target),
+    jitters: jittersOf(target),
     returnsObservable: returnsObservable(target.prototype as object, method),
     handler,
     answersByItself: handler && answersByItself(target, method),
@@ -52,7 +59,7 @@ export function guardedMethods(target: AnyClass): ReadonlySet<PropertyKey> {
 }
 
 /** Policies whose class decorator, own or inherited, reaches no method of the class. */
-export function idleClassPolicies(target: AnyClass): readonly PolicyName[] {
+export function idleClassPolicies(target: AnyClass): readonly Declarable[] {
   const methods = [...guardedMethods(target)];
   return [...classPolicies(target)].filter(
     (policy) =>
@@ -70,7 +77,7 @@ export function idleClassPolicies(target: AnyClass): readonly PolicyName[] {
 function recordsFor(
   target: AnyClass,
   method: PropertyKey,
-  policy: PolicyName,
+  policy: Declarable,
   handler: boolean,
 ): readonly PolicyRecord[] {
   const written = lineage(target).map((each) => policyRecordsOf(each, method, policy));

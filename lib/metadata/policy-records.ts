@@ -1,17 +1,19 @@
-import type { PolicyName } from '../errors/refusals.js';
+import type { Declarable } from '../policies/option-rules.js';
 import type { PolicyRecord } from '../plan/declaration.js';
+import type { Jitter } from '../policies/jitters.js';
 import type { Limiter } from '../policies/limiters/limiter.js';
 import type { TelemetryEventName } from '../telemetry/events.js';
 import { type AnyClass, lineage } from './method-name.js';
 
 /** The decorators of one policy, in the order in which they were applied. */
-export type PolicyRecords = { readonly [P in PolicyName]?: readonly PolicyRecord[] };
+export type PolicyRecords = { readonly [P in Declarable]?: readonly PolicyRecord[] };
 
 /** What was written on one class itself: nothing inherited, nothing merged. */
 interface ClassRecords {
   class: PolicyRecords;
   readonly methods: Map<PropertyKey, PolicyRecords>;
   readonly limiters: Map<string, Limiter>;
+  readonly jitters: Map<string, Jitter>;
   readonly names: Map<PropertyKey, Map<string, number[]>>;
   readonly subscriptions: { readonly event: TelemetryEventName; readonly method: PropertyKey }[];
 }
@@ -22,7 +24,7 @@ const RECORDS = Symbol.for('cmdx:records');
 export function addPolicyRecord(
   target: AnyClass,
   method: PropertyKey | undefined,
-  policy: PolicyName,
+  policy: Declarable,
   record: PolicyRecord,
 ): void {
   const own = ownRecords(target);
@@ -36,7 +38,7 @@ export function addPolicyRecord(
 export function policyRecordsOf(
   target: AnyClass,
   method: PropertyKey,
-  policy: PolicyName,
+  policy: Declarable,
 ): { readonly class: readonly PolicyRecord[]; readonly method: readonly PolicyRecord[] } {
   const own = peek(target);
   return {
@@ -46,9 +48,9 @@ export function policyRecordsOf(
 }
 
 /** Policies that the class or a base of it carries as a class decorator. */
-export function classPolicies(target: AnyClass): ReadonlySet<PolicyName> {
+export function classPolicies(target: AnyClass): ReadonlySet<Declarable> {
   return new Set(
-    lineage(target).flatMap((each) => Object.keys(peek(each)?.class ?? {}) as PolicyName[]),
+    lineage(target).flatMap((each) => Object.keys(peek(each)?.class ?? {}) as Declarable[]),
   );
 }
 
@@ -69,6 +71,15 @@ export function addLimiter(target: AnyClass, name: string, limiter: Limiter): vo
 /** The limiters registered on the class and its bases; the leaf's win. */
 export function limitersOf(target: AnyClass): ReadonlyMap<string, Limiter> {
   return new Map(lineage(target).flatMap((each) => [...(peek(each)?.limiters ?? [])]));
+}
+
+export function addJitter(target: AnyClass, name: string, jitter: Jitter): void {
+  ownRecords(target).jitters.set(name, jitter);
+}
+
+/** The jitters registered on the class and its bases; the leaf's win. */
+export function jittersOf(target: AnyClass): ReadonlyMap<string, Jitter> {
+  return new Map(lineage(target).flatMap((each) => [...(peek(each)?.jitters ?? [])]));
 }
 
 export function addParameterName(
@@ -117,6 +128,7 @@ function ownRecords(target: AnyClass): ClassRecords {
     class: {},
     methods: new Map(),
     limiters: new Map(),
+    jitters: new Map(),
     names: new Map(),
     subscriptions: [],
   };

@@ -1,4 +1,5 @@
-import type { Plan, PlannedRing } from '../envelope/plan.js';
+import { toMilliseconds } from '../clock/duration.js';
+import type { Plan, PlannedRetry, PlannedRing } from '../envelope/plan.js';
 import { DefinitionError } from '../errors/definition.error.js';
 import { POLICY_NAMES, type PolicyName } from '../errors/refusals.js';
 import { type CompiledKey, compileKey, type ResolverLookup } from '../keys/compiled-key.js';
@@ -6,20 +7,29 @@ import { compileFingerprint, type CompiledFingerprint } from '../keys/fingerprin
 import type { KeySpec } from '../keys/key-resolver.js';
 import { scopedKey } from '../keys/scoped-key.js';
 import { StoreKey } from '../keys/store-key.js';
-import { DECORATOR_NAMES } from '../policies/option-rules.js';
+import type { ErrorSelection } from '../policies/error-matcher.js';
+import { DECLARABLES, type Declarable, DECORATOR_NAMES } from '../policies/option-rules.js';
 import type { CommonOptions, IdempotencyOptions, PolicyDefaults } from '../policies/options.js';
 import type { Policy } from '../policies/policy.js';
+import type { Schema } from '../policies/schema.js';
 import type { MethodDeclaration } from './declaration.js';
-import { compileGates } from './gates.js';
+import { compileGates, compileRetryGates } from './gates.js';
 import { isStream, mergeRecords, type Merged } from './inheritance.js';
 import {
+  circuitBreakerPolicy,
+  effectiveCircuitBreakerOptions,
   effectiveIdempotencyOptions,
   effectiveLockOptions,
   effectiveRateLimitOptions,
+  type EffectiveRetryOptions,
+  effectiveRetryOptions,
   idempotencyPolicy,
   lockPolicy,
+  longestSleepsMs,
+  type NamedJitters,
   type NamedLimiters,
   rateLimitPolicy,
+  retryPolicy,
   suspiciousDurations,
 } from './settings.js';
 
@@ -27,6 +37,7 @@ import {
 export interface PlanContext {
   readonly defaults: PolicyDefaults;
   readonly limiters: NamedLimiters;
+  readonly jitters: NamedJitters;
   readonly lookup: ResolverLookup;
 }
 
@@ -35,8 +46,14 @@ export interface CompiledRing extends PlannedRing {
   readonly options: Readonly<CommonOptions & Record<string, unknown>>;
 }
 
+/** A retry together with what it was made of. */
+export interface CompiledRetry extends PlannedRetry {
+  readonly options: Readonly<EffectiveRetryOptions>;
+}
+
 export interface CompiledPlan extends Plan {
   readonly rings: readonly CompiledRing[];
+  readonly retry?: CompiledRetry | undefined;
   /** What the author should be told at boot, once for each decorator as it was written. */
   readonly warnings: readonly Warning[];
 }
@@ -54,29 +71,99 @@ export interface Warning {
  */
 export function compilePlan(declaration: MethodDeclaration, context: PlanContext): CompiledPlan {
   const rings: CompiledRing[] = [];
-  const warnings: Warning[] = [];
   for (const policy of POLICY_NAMES) {
-    const merged = mergeRecords(declaration.records[policy] ?? []);
-    if (!merged) continue;
-    const site = `${declaration.task}: ${DECORATOR_NAMES[policy]}`;
-    rings.push(compileRing(policy, merged, declaration, context, site));
-    for (const about of declaration.records[policy] ?? []) {
-      if (about.form !== 'set') continue;
-      const messages = suspiciousDurations(about.options, site);
-      if (messages.length > 0) warnings.push({ about, messages });
-    }
+    const merged = mergedOf(declaration, policy);
+    if (merged)
+      rings.push(compileRing(policy, merged, declaration, context, siteOf(declaration, policy)));
   }
+  const inputs: unknown = mergedOf(declaration, 'inputSchema')?.subject;
+  const retry = compileRetry(declaration, context);
+  const output = mergedOf(declaration, 'outputSchema')?.subject as Schema | undefined;
   const stream = isStream(declaration);
   assertAnswers(declaration, rings, stream);
+  if (stream) assertNoStream(declaration, { retry, outputSchema: output });
   return Object.freeze({
     task: declaration.task,
     method: declaration.method,
     rank: declaration.rank,
+    inputs: inputs === undefined ? undefined : ([inputs].flat() as (Schema | undefined)[]),
     rings: Object.freeze(rings),
+    retry,
+    output,
     stream,
     keepsAnswers: rings.some((ring) => ring.policy.policy === 'idempotency'),
-    warnings,
+    warnings: [...durationWarnings(declaration), ...sleepWarnings(declaration, rings, retry)],
   });
+}
+
+function mergedOf(declaration: MethodDeclaration, name: Declarable): Merged | undefined {
+  return mergeRecords(declaration.records[name] ?? []);
+}
+
+function siteOf(declaration: MethodDeclaration, name: Declarable): string {
+  return `${declaration.task}: ${DECORATOR_NAMES[name]}`;
+}
+
+function durationWarnings(declaration: MethodDeclaration): Warning[] {
+  return DECLARABLES.flatMap((name) =>
+    (declaration.records[name] ?? []).flatMap((about) => {
+      if (about.form !== 'set') return [];
+      const messages = suspiciousDurations(about.options, siteOf(declaration, name));
+      return messages.length > 0 ? [{ about, messages }] : [];
+    }),
+  );
+}
+
+/** A lease is held over all attempts: one that runs out in a sleep lets another run in. */
+function sleepWarnings(
+  declaration: MethodDeclaration,
+  rings: readonly CompiledRing[],
+  retry: CompiledRetry | undefined,
+): Warning[] {
+  const lock = rings.find((ring) => ring.policy.policy === 'lock');
+  if (!lock || !retry) return [];
+  const site = siteOf(declaration, 'retry');
+  const sleepsMs = longestSleepsMs(retry.options, site);
+  const ttlMs = toMilliseconds(lock.options['ttl'], site);
+  if (sleepsMs <= ttlMs) return [];
+  const longest = sleepsMs === Infinity ? 'without an end' : `up to ${sleepsMs / 1_000} s`;
+  const message = `${site}: its sleeps can take ${longest}, longer than the lock's ttl of ${ttlMs / 1_000} s, after which another run may enter`;
+  return [{ about: retry, messages: [message] }];
+}
+
+/** @throws DefinitionError for a retry of nothing, or an unknown jitter */
+function compileRetry(
+  declaration: MethodDeclaration,
+  context: PlanContext,
+): CompiledRetry | undefined {
+  const merged = mergedOf(declaration, 'retry');
+  if (!merged) return undefined;
+  const site = siteOf(declaration, 'retry');
+  if (merged.subjects.length === 0) {
+    throw new DefinitionError(
+      `${site}: expected the errors that let the body be repeated, own or inherited, got none`,
+    );
+  }
+  const options = effectiveRetryOptions(merged.options, context.defaults);
+  const errors = merged.subjects as readonly ErrorSelection[];
+  const named = [declaration.jitters, context.jitters];
+  return {
+    policy: retryPolicy(errors, options, named, site),
+    gates: compileRetryGates(options, declaration, site),
+    options: Object.freeze(options),
+  };
+}
+
+function assertNoStream(
+  declaration: MethodDeclaration,
+  written: { readonly [D in Declarable]?: unknown },
+): void {
+  for (const [name, value] of Object.entries(written)) {
+    if (value === undefined) continue;
+    throw new DefinitionError(
+      `${siteOf(declaration, name as Declarable)}: expected a method that returns a Promise, got one that returns an Observable`,
+    );
+  }
 }
 
 interface RingParts {
@@ -116,7 +203,8 @@ function makeParts(
   context: PlanContext,
   site: string,
 ): RingParts {
-  const key = compileKey(merged.key, declaration.shape, context.lookup);
+  if (name === 'circuitBreaker') return circuitParts(merged, declaration, context, site);
+  const key = compileKey(merged.subject as KeySpec | undefined, declaration.shape, context.lookup);
   switch (name) {
     case 'lock': {
       const options = effectiveLockOptions(merged.options, context.defaults);
@@ -132,6 +220,32 @@ function makeParts(
   }
 }
 
+/** A breaker's literal key is the name of what it protects, shared by all methods that call it. */
+function circuitParts(
+  merged: Merged,
+  declaration: MethodDeclaration,
+  context: PlanContext,
+  site: string,
+): RingParts {
+  const { subject } = merged;
+  const shared = typeof subject === 'string' ? { name: subject } : {};
+  const options = {
+    ...effectiveCircuitBreakerOptions(merged.options, context.defaults),
+    ...shared,
+  };
+  if (options.name?.includes(':')) {
+    throw new DefinitionError(
+      `${site}: expected a shared name without a ":", got ${JSON.stringify(options.name)}`,
+    );
+  }
+  const spec = typeof subject === 'string' ? undefined : (subject as KeySpec | undefined);
+  return {
+    policy: circuitBreakerPolicy(options, site),
+    options: { ...options },
+    key: compileKey(spec, declaration.shape, context.lookup),
+  };
+}
+
 function idempotencyParts(
   merged: Merged,
   key: CompiledKey | undefined,
@@ -139,7 +253,7 @@ function idempotencyParts(
   context: PlanContext,
   site: string,
 ): RingParts {
-  if (merged.key === undefined) {
+  if (merged.subject === undefined) {
     throw new DefinitionError(
       `${site}: expected a key, own or inherited, got none; perTask lets the work of the whole task be done once per ttl`,
     );

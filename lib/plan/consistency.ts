@@ -1,5 +1,6 @@
 import { toMilliseconds } from '../clock/duration.js';
 import { DefinitionError, show } from '../errors/definition.error.js';
+import type { PolicyName } from '../errors/refusals.js';
 import { DECORATOR_NAMES } from '../policies/option-rules.js';
 import type { CompiledPlan, CompiledRing } from './compiler.js';
 
@@ -9,8 +10,28 @@ interface Known {
   readonly ring: CompiledRing;
 }
 
-/** The options in which the methods that share a rate limit by name must agree. */
-const SHARED = ['max', 'per', 'limiter'] as const;
+/** The options in which the methods that share a state by name must agree. */
+const SHARED: { readonly [P in PolicyName]?: readonly string[] } = {
+  rateLimit: ['max', 'per', 'limiter'],
+  circuitBreaker: [
+    'failureRate',
+    'minimumCalls',
+    'window',
+    'openFor',
+    'maxOpenFor',
+    'permits',
+    'probeTimeout',
+  ],
+};
+
+/** Those of them that are times: 60 and '1m' are the same. */
+const TIMES: ReadonlySet<string> = new Set([
+  'per',
+  'window',
+  'openFor',
+  'maxOpenFor',
+  'probeTimeout',
+]);
 
 /** Compares the plans of one application with each other. */
 export class PlanConsistency {
@@ -19,7 +40,7 @@ export class PlanConsistency {
 
   /**
    * @throws DefinitionError when two classes of one name would meet in a key, or methods that share
-   *   a limit by `name` disagree about it; when two policies would keep their state under one key
+   *   a limit or a breaker by `name` disagree about it; when two policies would keep their state under one key
    */
   add(target: object, plan: CompiledPlan): void {
     for (const ring of plan.rings) {
@@ -30,7 +51,7 @@ export class PlanConsistency {
       const name = ring.options.name ?? known?.ring.options.name;
       if (!known) this.#byKey.set(identity, { target, task: plan.task, ring });
       else if (name === undefined) assertSameClass(known, target, plan.task, ring);
-      else if (ring.policy.policy === 'rateLimit') assertAgreement(known, plan.task, ring, name);
+      else assertAgreement(known, plan.task, ring, name);
     }
   }
 
@@ -54,16 +75,16 @@ function assertSameClass(known: Known, target: object, task: string, ring: Compi
 }
 
 function assertAgreement(known: Known, task: string, ring: CompiledRing, name: string): void {
-  for (const option of SHARED) {
+  const { policy } = ring.policy;
+  for (const option of SHARED[policy] ?? []) {
     const [theirs, ours] = [known.ring.options[option], ring.options[option]];
     if (comparable(option, theirs) === comparable(option, ours)) continue;
     throw new DefinitionError(
-      `${task}: @RateLimit option "${option}": expected ${show(theirs)} as on ${known.task}, which shares the name "${name}"; got ${show(ours)}`,
+      `${task}: ${DECORATOR_NAMES[policy]} option "${option}": expected ${show(theirs)} as on ${known.task}, which shares the name "${name}"; got ${show(ours)}`,
     );
   }
 }
 
-/** 60 and '1m' are the same time. */
-function comparable(option: (typeof SHARED)[number], value: unknown): unknown {
-  return option === 'per' ? toMilliseconds(value, option) : value;
+function comparable(option: string, value: unknown): unknown {
+  return TIMES.has(option) ? toMilliseconds(value, option) : value;
 }

@@ -1,10 +1,19 @@
-import type { PolicyName } from '../errors/refusals.js';
-import type { KeySpec, MethodShape } from '../keys/key-resolver.js';
+import type { Declarable } from '../policies/option-rules.js';
+import type { MethodShape } from '../keys/key-resolver.js';
 import type { Limiter } from '../policies/limiters/limiter.js';
-import type { IdempotencyOptions, LockOptions, RateLimitOptions } from '../policies/options.js';
+import type { Jitter } from '../policies/jitters.js';
+import type {
+  CircuitBreakerOptions,
+  IdempotencyOptions,
+  LockOptions,
+  RateLimitOptions,
+  RetryOptions,
+} from '../policies/options.js';
 
 /** Options as written, whichever policy's. */
-export type WrittenOptions = Readonly<LockOptions & RateLimitOptions & IdempotencyOptions>;
+export type WrittenOptions = Readonly<
+  LockOptions & RateLimitOptions & IdempotencyOptions & CircuitBreakerOptions & RetryOptions
+>;
 
 /** One decorator as it was written. */
 export type PolicyRecord =
@@ -12,8 +21,8 @@ export type PolicyRecord =
   | { readonly form: 'off' }
   /** `@Policy()` */
   | { readonly form: 'inherit' }
-  /** `@Policy(key)`, `@Policy(options)`, `@Policy(key, options)` */
-  | { readonly form: 'set'; readonly key?: KeySpec; readonly options: WrittenOptions };
+  /** `@Policy(subject)`, `@Policy(options)`, `@Policy(subject, options)`: a key, errors, or a schema */
+  | { readonly form: 'set'; readonly subject?: unknown; readonly options: WrittenOptions };
 
 /** All that was written about one method of one class, its bases included: what a plan is made of. */
 export interface MethodDeclaration {
@@ -25,9 +34,11 @@ export interface MethodDeclaration {
   readonly rank: number;
   readonly shape: MethodShape;
   /** The decorators of each policy that apply to the method, in the order in which they are merged. */
-  readonly records: { readonly [P in PolicyName]?: readonly PolicyRecord[] };
+  readonly records: { readonly [P in Declarable]?: readonly PolicyRecord[] };
   /** The limiters registered on the class. */
   readonly limiters: ReadonlyMap<string, Limiter>;
+  /** The jitters registered on the class. */
+  readonly jitters: ReadonlyMap<string, Jitter>;
   readonly returnsObservable: boolean;
   /** Whether Nest itself calls the method. */
   readonly handler: boolean;

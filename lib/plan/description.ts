@@ -18,6 +18,11 @@ export interface MethodDescription {
   readonly task: string;
   /** In the order of the envelope. */
   readonly policies: readonly PolicyDescription[];
+  /** How the body is repeated, if it is. */
+  readonly retry?: Readonly<Record<string, unknown>>;
+  /** Whether arguments and return values are checked by schemas. */
+  readonly checksInput: boolean;
+  readonly checksOutput: boolean;
   /** Which policies share a trip to the store. A limiter function and an asynchronous key stand alone. */
   readonly batches: readonly (readonly PolicyName[])[];
 }
@@ -35,6 +40,9 @@ export function describePlan(plan: CompiledPlan): MethodDescription {
         }),
       ),
     ),
+    ...(plan.retry && { retry: plan.retry.options as Readonly<Record<string, unknown>> }),
+    checksInput: plan.inputs !== undefined,
+    checksOutput: plan.output !== undefined,
     batches: Object.freeze(batchesOf(plan).map((batch) => Object.freeze(batch))),
   });
 }

@@ -1,8 +1,8 @@
 import { types } from 'node:util';
-import type { CompiledGate } from '../envelope/plan.js';
+import type { CompiledGate, RetryGate } from '../envelope/plan.js';
 import { DefinitionError } from '../errors/definition.error.js';
 import type { Invocation } from '../invocation.js';
-import type { Gate } from '../policies/options.js';
+import type { Gate, GateObject } from '../policies/options.js';
 import type { MethodDeclaration, WrittenOptions } from './declaration.js';
 
 /**
@@ -25,42 +25,76 @@ export function compileGates(
   });
 }
 
+/**
+ * The gates of a retry, which are asked about an error and a repetition instead of the arguments.
+ *
+ * @throws DefinitionError when a gate names a method that instances do not have
+ */
+export function compileRetryGates(
+  options: WrittenOptions,
+  declaration: MethodDeclaration,
+  site: string,
+): readonly RetryGate[] {
+  return (['if', 'unless'] as const).flatMap((name) => {
+    const gate = options[name];
+    if (gate === undefined) return [];
+    const wanted = name === 'if';
+    const ask = callable(gate, declaration, `${site} option "${name}"`);
+    return [{ read: (invocation, error, attempt) => ask(invocation, [error, attempt]), wanted }];
+  });
+}
+
+/** Calls a gate, whatever its form, with these arguments. */
+function callable(
+  gate: Gate,
+  declaration: MethodDeclaration,
+  where: string,
+): (invocation: Invocation, args: readonly unknown[]) => unknown {
+  if (typeof gate === 'boolean') return () => gate;
+  if (typeof gate === 'string') {
+    assertMethod(gate, declaration, where);
+    return ({ instance }, args) =>
+      (instance as Record<string, (...args: unknown[]) => unknown>)[gate]?.(...args);
+  }
+  if (typeof gate === 'function') {
+    const fn = gate as unknown as (...args: unknown[]) => unknown;
+    return ({ instance }, args) => fn.apply(instance, [...args]);
+  }
+  const call = gate.call as unknown as (...args: unknown[]) => unknown;
+  return (invocation, args) => call.call(gate, invocation, ...args);
+}
+
+function assertMethod(
+  name: string,
+  declaration: MethodDeclaration,
+  where: string,
+): (...args: never[]) => unknown {
+  const method = declaration.methodNamed(name);
+  if (method) return method;
+  throw new DefinitionError(
+    `${where}: expected the name of a method of ${declaration.className}, got "${name}"`,
+  );
+}
+
 function compileGate(
   gate: Gate,
   wanted: boolean,
   declaration: MethodDeclaration,
   where: string,
 ): CompiledGate {
-  if (typeof gate === 'boolean') return { read: () => gate, async: false, wanted };
-  if (typeof gate === 'string') {
-    const method = declaration.methodNamed(gate);
-    if (!method) {
-      throw new DefinitionError(
-        `${where}: expected the name of a method of ${declaration.className}, got "${gate}"`,
-      );
-    }
-    return {
-      read: (invocation) => callMethod(invocation, gate),
-      async: types.isAsyncFunction(method),
-      wanted,
-    };
-  }
-  if (typeof gate === 'function') {
-    const fn = gate as unknown as (...args: unknown[]) => unknown;
-    return {
-      read: (invocation) => fn.apply(invocation.instance, [...invocation.args]),
-      async: types.isAsyncFunction(fn),
-      wanted,
-    };
-  }
+  const ask = callable(gate, declaration, where);
   return {
-    read: (invocation) => gate.call(invocation),
-    async: types.isAsyncFunction(gate.call),
+    read: (invocation) => ask(invocation, isObject(gate) ? [] : invocation.args),
+    async: types.isAsyncFunction(functionOf(gate, declaration)),
     wanted,
   };
 }
 
-function callMethod(invocation: Invocation, name: string): unknown {
-  const instance = invocation.instance as Record<string, (...args: unknown[]) => unknown>;
-  return instance[name]?.(...invocation.args);
+function functionOf(gate: Gate, declaration: MethodDeclaration): unknown {
+  if (typeof gate === 'string') return declaration.methodNamed(gate);
+  return isObject(gate) ? gate.call : gate;
+}
+
+function isObject(gate: Gate): gate is GateObject & { readonly apply?: never } {
+  return typeof gate === 'object';
 }

@@ -1,9 +1,11 @@
-import type { KeySpec } from '../keys/key-resolver.js';
 import type { MethodDeclaration, PolicyRecord, WrittenOptions } from './declaration.js';
 
 /** What a policy comes to on one method. */
 export interface Merged {
-  readonly key: KeySpec | undefined;
+  /** The key or schema in effect. */
+  readonly subject: unknown;
+  /** Everything of that kind that was written, from the base to the leaf. */
+  readonly subjects: readonly unknown[];
   readonly options: WrittenOptions;
 }
 
@@ -15,16 +17,16 @@ export interface Merged {
  */
 export function mergeRecords(records: readonly PolicyRecord[]): Merged | undefined {
   let on = records.length > 0;
-  let key: KeySpec | undefined;
+  const subjects: unknown[] = [];
   let options: WrittenOptions = {};
   for (const record of records) {
     if (record.form === 'off') on = false;
     if (record.form !== 'set') continue;
     on = true;
-    key = record.key ?? key;
+    if (record.subject !== undefined) subjects.push(record.subject);
     options = { ...options, ...record.options };
   }
-  return on ? { key, options } : undefined;
+  return on ? { subject: subjects.at(-1), subjects, options } : undefined;
 }
 
 /**

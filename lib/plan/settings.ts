@@ -1,15 +1,27 @@
 import { looksLikeMilliseconds, toMilliseconds } from '../clock/duration.js';
 import { DefinitionError, show } from '../errors/definition.error.js';
 import { BUILT_IN_LIMITERS, isBuiltInLimiter, type Limiter } from '../policies/limiters/limiter.js';
+import { CircuitBreakerPolicy } from '../policies/circuit-breaker.js';
+import { type ErrorSelection, matcherOf } from '../policies/error-matcher.js';
 import { IdempotencyPolicy } from '../policies/idempotency.js';
+import {
+  BUILT_IN_JITTERS,
+  builtInJitter,
+  isBuiltInJitter,
+  type Jitter,
+  largestFactor,
+} from '../policies/jitters.js';
 import { LockPolicy } from '../policies/lock.js';
 import type {
+  CircuitBreakerOptions,
   IdempotencyOptions,
   LockOptions,
   PolicyDefaults,
   RateLimitOptions,
+  RetryOptions,
 } from '../policies/options.js';
 import type { Policy } from '../policies/policy.js';
+import { RetryPolicy } from '../policies/retry.js';
 import {
   CustomRateLimitPolicy,
   RateLimitPolicy,
@@ -48,6 +60,26 @@ export const IDEMPOTENCY_DEFAULTS = {
   onStoreError: 'fail',
 } as const satisfies IdempotencyOptions;
 
+export const CIRCUIT_BREAKER_DEFAULTS = {
+  failureRate: 0.5,
+  minimumCalls: 10,
+  window: 60,
+  openFor: 30,
+  maxOpenFor: 600,
+  permits: 1,
+  probeTimeout: 60,
+  namespace: 'cmdx:cb',
+  onOpen: 'fail',
+  onBlank: 'bypass',
+  onStoreError: 'fail',
+} as const satisfies CircuitBreakerOptions;
+
+export const RETRY_DEFAULTS = { limit: 3, delay: 0.5 } as const satisfies RetryOptions;
+
+export type EffectiveCircuitBreakerOptions = CircuitBreakerOptions &
+  Required<Pick<CircuitBreakerOptions, keyof typeof CIRCUIT_BREAKER_DEFAULTS>>;
+export type EffectiveRetryOptions = RetryOptions &
+  Required<Pick<RetryOptions, keyof typeof RETRY_DEFAULTS>>;
 export type EffectiveLockOptions = LockOptions &
   Required<Pick<LockOptions, keyof typeof LOCK_DEFAULTS>>;
 export type EffectiveRateLimitOptions = RateLimitOptions &
@@ -76,6 +108,106 @@ export function effectiveIdempotencyOptions(
   defaults: PolicyDefaults,
 ): EffectiveIdempotencyOptions {
   return { ...IDEMPOTENCY_DEFAULTS, ...defined(defaults.idempotency), ...written };
+}
+
+export function effectiveCircuitBreakerOptions(
+  written: CircuitBreakerOptions,
+  defaults: PolicyDefaults,
+): EffectiveCircuitBreakerOptions {
+  return { ...CIRCUIT_BREAKER_DEFAULTS, ...defined(defaults.circuitBreaker), ...written };
+}
+
+export function effectiveRetryOptions(
+  written: RetryOptions,
+  defaults: PolicyDefaults,
+): EffectiveRetryOptions {
+  return { ...RETRY_DEFAULTS, ...defined(defaults.retry), ...written };
+}
+
+export function circuitBreakerPolicy(
+  options: EffectiveCircuitBreakerOptions,
+  site: string,
+): CircuitBreakerPolicy {
+  const ms = (name: 'window' | 'openFor' | 'maxOpenFor' | 'probeTimeout'): number =>
+    toMilliseconds(options[name], `${site} option "${name}"`);
+  const { failureRate, minimumCalls, permits, onOpen, onStoreError, ignore, failOn } = options;
+  return new CircuitBreakerPolicy({
+    failureRate,
+    minimumCalls,
+    permits,
+    windowMs: ms('window'),
+    openMs: ms('openFor'),
+    maxOpenMs: ms('maxOpenFor'),
+    probeMs: ms('probeTimeout'),
+    onOpen,
+    onStoreError,
+    ignore: ignore && matcherOf([ignore]),
+    failOn: failOn && matcherOf([failOn]),
+  });
+}
+
+/** The jitters that a name may mean. */
+export interface NamedJitters {
+  get(name: string): Jitter | undefined;
+  keys(): Iterable<string>;
+}
+
+/**
+ * @param errors which errors let the body be repeated
+ * @param named the jitters that a name may mean, the class's before the module's
+ * @throws DefinitionError for an unknown jitter
+ */
+export function retryPolicy(
+  errors: readonly ErrorSelection[],
+  options: EffectiveRetryOptions,
+  named: readonly NamedJitters[],
+  site: string,
+): RetryPolicy {
+  return new RetryPolicy({
+    limit: options.limit,
+    delayMs: toMilliseconds(options.delay, `${site} option "delay"`, true),
+    maxDelayMs: maxDelayMs(options, site),
+    jitter: jitterOf(options.jitter, named, site),
+    matches: matcherOf(errors),
+  });
+}
+
+function maxDelayMs({ maxDelay }: RetryOptions, site: string): number {
+  return maxDelay === undefined ? Infinity : toMilliseconds(maxDelay, `${site} option "maxDelay"`);
+}
+
+function jitterOf(
+  jitter: RetryOptions['jitter'],
+  named: readonly NamedJitters[],
+  site: string,
+): Jitter | undefined {
+  if (jitter === undefined || typeof jitter === 'function') return jitter;
+  const custom = named.map((each) => each.get(jitter)).find((each) => each !== undefined);
+  if (custom) return custom;
+  if (isBuiltInJitter(jitter)) return builtInJitter(jitter);
+  const known = [...BUILT_IN_JITTERS, ...named.flatMap((each) => [...each.keys()])].join(', ');
+  throw new DefinitionError(
+    `${site} option "jitter": expected a registered jitter (${known}), got ${show(jitter)}`,
+  );
+}
+
+/**
+ * The longest that all sleeps of a retry can take together.
+ *
+ * @returns milliseconds; `Infinity` when a jitter of the application's own decides, without a `maxDelay`
+ */
+export function longestSleepsMs(options: EffectiveRetryOptions, site: string): number {
+  const delayMs = toMilliseconds(options.delay, `${site} option "delay"`, true);
+  const most = maxDelayMs(options, site);
+  const { jitter, limit } = options;
+  let sum = 0;
+  for (let attempt = 1; attempt <= limit && sum < Infinity; attempt++) {
+    if (jitter === undefined) sum += Math.min(most, delayMs);
+    else if (typeof jitter === 'string' && isBuiltInJitter(jitter)) {
+      sum += Math.min(most, delayMs * largestFactor(jitter, attempt));
+    } else sum += most;
+  }
+  return sum;
 }
 
 export function lockPolicy(options: EffectiveLockOptions, site: string): LockPolicy {
@@ -173,14 +305,27 @@ function assertFits({ max, perMs, cost }: RateLimitSettings, site: string): void
 
 /** Options that look like milliseconds written where seconds are read. */
 export function suspiciousDurations(options: object, site: string): readonly string[] {
-  return (['ttl', 'per', 'wait', 'lease', 'storeTimeout', 'shutdownTimeout'] as const).flatMap(
-    (name) => {
-      const value = (options as Record<string, unknown>)[name];
-      return looksLikeMilliseconds(value)
-        ? [`${site} option "${name}": ${value} seconds; did you mean '${value / 1_000}s'?`]
-        : [];
-    },
-  );
+  return (
+    [
+      'ttl',
+      'per',
+      'wait',
+      'lease',
+      'window',
+      'openFor',
+      'maxOpenFor',
+      'probeTimeout',
+      'delay',
+      'maxDelay',
+      'storeTimeout',
+      'shutdownTimeout',
+    ] as const
+  ).flatMap((name) => {
+    const value = (options as Record<string, unknown>)[name];
+    return looksLikeMilliseconds(value)
+      ? [`${site} option "${name}": ${value} seconds; did you mean '${value / 1_000}s'?`]
+      : [];
+  });
 }
 
 function defined<T extends object>(options: T | undefined): Partial<T> {

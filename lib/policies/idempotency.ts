@@ -26,6 +26,7 @@ import type {
 } from '../store/store.js';
 import type { IdempotencyPayload } from '../telemetry/events.js';
 import { type OutcomeSettings, OutcomeText } from './outcome.js';
+import { OUTCOME_TABLE } from './outcome-table.js';
 import type { Ending, PolicyEvent, Refused, StorePolicy } from './policy.js';
 
 /** The settings of an idempotent method after inheritance, defaults and validation. */
@@ -53,6 +54,7 @@ export class IdempotencyPolicy implements StorePolicy {
   readonly own = false;
   readonly admittedEvent = 'idempotency_claimed';
   readonly repeatedWhileWaiting = true;
+  readonly admittedOnce = true;
   readonly #text: OutcomeText;
   readonly #told = new Set<'kept' | 'read'>();
 
@@ -138,14 +140,15 @@ export class IdempotencyPolicy implements StorePolicy {
 
   giveBack(step: EnterStep, reply: EnterReply, ending: Ending): LeaveStep {
     const { key, token, leaseMs, ttlMs, fingerprint } = step as ClaimStep;
-    if (ending.kind === 'interrupted') return { kind: 'unclaim', key, token, ttlMs: leaseMs };
+    const { claim } = OUTCOME_TABLE[ending.kind];
+    if (claim === 'drop') return { kind: 'unclaim', key, token, ttlMs: leaseMs };
     const { run } = reply as ClaimReply;
-    const outcome = ending.kind === 'unanswered' ? undefined : this.#keep(ending);
+    const outcome = claim === 'keep' ? this.#keep(ending) : undefined;
     return { kind: 'complete', key, token, run, ttlMs, fingerprint, outcome };
   }
 
   gaveBack(reply: EnterReply, step: LeaveStep, answer: LeaveReply): PolicyEvent | undefined {
-    if (answer.kind === 'release' || answer.state !== 'stale') return undefined;
+    if (!('state' in answer) || answer.state !== 'stale') return undefined;
     const payload = { idempotencyKey: step.key, run: (reply as ClaimReply).run };
     return { name: 'idempotency_stale', payload };
   }
@@ -172,7 +175,8 @@ export class IdempotencyPolicy implements StorePolicy {
   }
 
   /** @returns `undefined` when it cannot be kept: the work is done all the same, and never again */
-  #keep(ending: Ending & { readonly kind: 'returned' | 'answered' }): string | undefined {
+  #keep(ending: Ending): string | undefined {
+    if (ending.kind !== 'returned' && ending.kind !== 'answered') return undefined;
     try {
       return this.#text.encode(ending);
     } catch (error) {

@@ -28,6 +28,7 @@ export class LockPolicy implements StorePolicy {
   readonly admittedEvent = 'lock_acquired';
   readonly canReplay = false;
   readonly repeatedWhileWaiting = true;
+  readonly admittedOnce = true;
 
   constructor(private readonly settings: LockSettings) {}
 

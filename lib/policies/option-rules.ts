@@ -1,15 +1,25 @@
 import { toMilliseconds } from '../clock/duration.js';
 import { DefinitionError, show } from '../errors/definition.error.js';
-import type { PolicyName } from '../errors/refusals.js';
+import { POLICY_NAMES } from '../errors/refusals.js';
+import { isErrorSelection } from './error-matcher.js';
 
 /** Checks one option as it was written. `where` names class, method, decorator and option. */
 type OptionRule = (value: unknown, where: string) => void;
 
-/** How each policy's decorator is written. */
-export const DECORATOR_NAMES: Readonly<Record<PolicyName, string>> = {
+/** All that a decorator of ours can declare: the rings, and what stands inside them. */
+export const DECLARABLES = [...POLICY_NAMES, 'retry', 'inputSchema', 'outputSchema'] as const;
+
+export type Declarable = (typeof DECLARABLES)[number];
+
+/** How each decorator is written. */
+export const DECORATOR_NAMES: Readonly<Record<Declarable, string>> = {
   rateLimit: '@RateLimit',
+  circuitBreaker: '@CircuitBreaker',
   lock: '@LockWith',
   idempotency: '@IdempotentBy',
+  retry: '@RetryOn',
+  inputSchema: '@InputSchema',
+  outputSchema: '@OutputSchema',
 };
 
 const STREAM_RULE = { stream: flag };
@@ -22,7 +32,7 @@ const COMMON_RULES = {
   onStoreError: oneOf('fail', 'run'),
 };
 
-const RULES: Readonly<Record<PolicyName, Readonly<Record<string, OptionRule>>>> = {
+const RULES: Readonly<Record<Declarable, Readonly<Record<string, OptionRule>>>> = {
   lock: {
     ...COMMON_RULES,
     ...STREAM_RULE,
@@ -55,6 +65,30 @@ const RULES: Readonly<Record<PolicyName, Readonly<Record<string, OptionRule>>>> 
     returns: aClass,
     maxBytes: wholeNumber,
   },
+  circuitBreaker: {
+    ...COMMON_RULES,
+    ...STREAM_RULE,
+    failureRate: share,
+    minimumCalls: countingNumber,
+    window: toMilliseconds,
+    openFor: toMilliseconds,
+    maxOpenFor: toMilliseconds,
+    permits: countingNumber,
+    probeTimeout: toMilliseconds,
+    onOpen: oneOf('fail', 'skip'),
+    ignore: errors,
+    failOn: errors,
+  },
+  retry: {
+    limit: wholeNumber,
+    delay: (value, where) => toMilliseconds(value, where, true),
+    jitter,
+    maxDelay: toMilliseconds,
+    if: gate,
+    unless: gate,
+  },
+  inputSchema: {},
+  outputSchema: {},
 };
 
 /**
@@ -63,17 +97,21 @@ const RULES: Readonly<Record<PolicyName, Readonly<Record<string, OptionRule>>>> 
  * @param site who wrote them, for example `Accounts.reconcile: @LockWith`
  * @throws DefinitionError "expected X, got Y"
  */
-export function checkOptions(policy: PolicyName, options: object, site: string): void {
+export function checkOptions(policy: Declarable, options: object, site: string): void {
   const rules = RULES[policy];
   for (const [name, value] of Object.entries(options)) {
     const rule = Object.hasOwn(rules, name) ? rules[name] : undefined;
     if (!rule) {
       throw new DefinitionError(
-        `${site}: unknown option "${name}"; expected one of ${Object.keys(rules).join(', ')}`,
+        `${site}: unknown option "${name}"; expected ${expectedNames(Object.keys(rules))}`,
       );
     }
     if (value !== undefined) rule(value, `${site} option "${name}"`);
   }
+}
+
+function expectedNames(names: readonly string[]): string {
+  return names.length > 0 ? `one of ${names.join(', ')}` : 'none';
 }
 
 function expected(where: string, what: string, value: unknown): DefinitionError {
@@ -152,6 +190,24 @@ function wholeNumber(value: unknown, where: string): void {
   }
 }
 
+function countingNumber(value: unknown, where: string): void {
+  if (!Number.isSafeInteger(value) || (value as number) < 1) {
+    throw expected(where, 'a whole number from 1', value);
+  }
+}
+
+function share(value: unknown, where: string): void {
+  if (typeof value !== 'number' || !(value > 0 && value <= 1)) {
+    throw expected(where, 'a number above 0 and at most 1', value);
+  }
+}
+
+function errors(value: unknown, where: string): void {
+  if (!isErrorSelection(value)) {
+    throw expected(where, 'an error class, a predicate, or a list of them', value);
+  }
+}
+
 function positiveNumber(value: unknown, where: string): void {
   if (typeof value !== 'number' || !Number.isFinite(value) || value <= 0) {
     throw expected(where, 'a number above 0', value);
@@ -159,7 +215,15 @@ function positiveNumber(value: unknown, where: string): void {
 }
 
 function limiter(value: unknown, where: string): void {
+  nameOrFunction('limiter', value, where);
+}
+
+function jitter(value: unknown, where: string): void {
+  nameOrFunction('jitter', value, where);
+}
+
+function nameOrFunction(what: string, value: unknown, where: string): void {
   if (typeof value !== 'function' && (typeof value !== 'string' || value === '')) {
-    throw expected(where, 'the name of a limiter or a function', value);
+    throw expected(where, `the name of a ${what} or a function`, value);
   }
 }

@@ -1,5 +1,7 @@
 import type { Duration } from '../clock/duration.js';
 import type { Invocation } from '../invocation.js';
+import type { ErrorSelection } from './error-matcher.js';
+import type { BuiltInJitter, Jitter } from './jitters.js';
 import type { Limiter } from './limiters/limiter.js';
 
 /** An object that decides whether a policy applies. */
@@ -56,6 +58,44 @@ export interface RateLimitOptions extends CommonOptions {
   readonly cost?: number;
   /** A full limit throws `RateLimitedError` (`'fail'`, default) or lets the call return `undefined` (`'skip'`). */
   readonly onLimit?: 'fail' | 'skip';
+}
+
+export interface CircuitBreakerOptions extends CommonOptions {
+  /** It opens when that share of the calls in the window has failed. Above 0, at most 1. Default 0.5. */
+  readonly failureRate?: number;
+  /** With fewer calls in the window it does not open. Default 10. */
+  readonly minimumCalls?: number;
+  /** Over which time calls are counted. Default 60 s. */
+  readonly window?: Duration;
+  /** How long it stays open at first; twice as long, with jitter, each time that a probe fails. Default 30 s. */
+  readonly openFor?: Duration;
+  /** The longest time that it stays open. Default 600 s. */
+  readonly maxOpenFor?: Duration;
+  /** How many probes are let in when it is half open, and have to succeed. Default 1. */
+  readonly permits?: number;
+  /** After that a probe that has not come back counts as lost, and another is let in. Default 60 s. */
+  readonly probeTimeout?: Duration;
+  /** An open breaker throws `CircuitOpenError` (`'fail'`, default) or lets the call return `undefined` (`'skip'`). */
+  readonly onOpen?: 'fail' | 'skip';
+  /** Errors that say nothing about the dependency, besides those that never do. */
+  readonly ignore?: ErrorSelection;
+  /** Errors that are failures although they would be ignored, for example one of 429. */
+  readonly failOn?: ErrorSelection;
+}
+
+export interface RetryOptions {
+  /** Most repetitions. Default 3, so that the body runs at most four times; 0 turns repeating off. */
+  readonly limit?: number;
+  /** The sleep before a repetition. Default 0.5 s. */
+  readonly delay?: Duration;
+  /** How the sleeps grow and spread: a built-in or registered name, or a function. Default: not at all. */
+  readonly jitter?: BuiltInJitter | (string & {}) | Jitter;
+  /** The longest sleep. Default: none. */
+  readonly maxDelay?: Duration;
+  /** Asked with `(error, attempt)` before each sleep: repeats only if it passes. */
+  readonly if?: Gate;
+  /** Asked with `(error, attempt)` before each sleep: repeats unless it passes. */
+  readonly unless?: Gate;
 }
 
 type ScopeValue = string | number | bigint | null | undefined;
@@ -133,6 +173,10 @@ export interface PolicyDefaults {
   readonly rateLimit?: Omit<RateLimitOptions, 'onLimit' | 'name' | 'stream'> & {
     readonly onLimit?: 'fail';
   };
+  readonly circuitBreaker?: Omit<CircuitBreakerOptions, 'onOpen' | 'name' | 'stream'> & {
+    readonly onOpen?: 'fail';
+  };
+  readonly retry?: Omit<RetryOptions, 'if' | 'unless'>;
   /** `scope` is filled in only where one is demanded. */
   readonly idempotency?: Omit<
     IdempotencyOptions,

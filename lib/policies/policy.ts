@@ -17,16 +17,15 @@ export interface Refused {
   readonly replay?: Replay | undefined;
 }
 
-/** How what a policy was granted is no longer needed. */
+/** How an invocation ended; what it means for each policy is in the outcome table. */
 export type Ending =
-  /** The method returned. */
   | { readonly kind: 'returned'; readonly value: unknown }
-  /** A handler's answer over HTTP was made. */
   | { readonly kind: 'answered'; readonly answer: Answer }
-  /** The body succeeded, but nobody knows what its caller was answered. */
-  | { readonly kind: 'unanswered' }
-  /** The body threw, skipped or failed, or never ran. */
-  | { readonly kind: 'interrupted' };
+  | { readonly kind: 'unanswered' | 'output_invalid' | 'skipped' | 'failed' | 'unused' }
+  | {
+      readonly kind: 'input_invalid' | 'refused' | 'client_error' | 'aborted' | 'threw';
+      readonly error: unknown;
+    };
 
 /** Something to tell the subscribers of the telemetry. */
 export interface PolicyEvent {
@@ -55,6 +54,8 @@ export interface StorePolicy extends PolicyBase {
   readonly own: false;
   /** Whether a caller who waits takes this step again at each try. A charge is taken once. */
   readonly repeatedWhileWaiting: boolean;
+  /** Whether passing is told once in an invocation, however often it has to be asked again. */
+  readonly admittedOnce: boolean;
   /** Milliseconds that a caller with this answer may wait for another one; counted from the first no. */
   patienceMs(reply: EnterReply): number;
   /**
@@ -63,8 +64,8 @@ export interface StorePolicy extends PolicyBase {
    * @param fingerprint a digest of what the caller wants done, if the ring makes one
    */
   request(key: string, invocation: Invocation, fingerprint?: string): EnterStep;
-  /** The payload of `admittedEvent`, for an answer that lets pass. */
-  admitted(key: string, reply: EnterReply): Payload;
+  /** The payload of `admittedEvent`, for an answer that lets pass; `undefined` when there is nothing to tell. */
+  admitted(key: string, reply: EnterReply): Payload | undefined;
   /**
    * Why not, for an answer that does not.
    *

@@ -33,6 +33,7 @@ export class RateLimitPolicy implements StorePolicy {
   readonly admittedEvent = 'rate_limit_admitted';
   readonly canReplay = false;
   readonly repeatedWhileWaiting = false;
+  readonly admittedOnce = true;
   readonly #perUs: number;
   readonly #capacityUs: number;
   readonly #costUs: number;

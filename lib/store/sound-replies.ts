@@ -22,6 +22,7 @@ function isSound(steps: readonly EnterStep[], answer: unknown): answer is EnterR
     const reply = replies[position];
     if (reply?.kind !== steps[position]?.kind || typeof reply?.admitted !== 'boolean') return false;
     if (reply.kind === 'claim' && !isSoundClaim(reply)) return false;
+    if (reply.kind === 'circuit' && !Number.isSafeInteger(reply.epoch)) return false;
     if (!reply.admitted) return replies.length === position + 1;
   }
   return replies.length === steps.length;

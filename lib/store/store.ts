@@ -3,6 +3,7 @@ import { type Clock, SystemClock } from '../clock/clock.js';
 import type { Deadline } from '../clock/deadline.js';
 import type { Duration } from '../clock/duration.js';
 import { once } from '../process-wide.js';
+import type { CircuitState } from './circuit.js';
 
 /**
  * Counts one start in a window that begins at its first start and is never extended; denied starts
@@ -72,7 +73,24 @@ export interface ClaimStep {
   readonly onAbandoned: 'fail' | 'rerun';
 }
 
-export type EnterStep = FixedWindowStep | LeakyBucketStep | LeaseStep | ClaimStep;
+/**
+ * Asks a circuit breaker whether a call may begin. Closed: yes. Open: no, until its time is over;
+ * then it is half open, and lets `permits` probes in, no more. A probe that does not come back
+ * within `probeMs` counts as lost, and its permit goes to the next caller.
+ */
+export interface CircuitStep {
+  readonly kind: 'circuit';
+  readonly key: string;
+  /** Holds the permit of a probe. No `,` and no `;` in it. */
+  readonly token: string;
+  readonly permits: number;
+  /** Whole milliseconds, at least 1. */
+  readonly probeMs: number;
+  /** How long the breaker is remembered when nobody calls. Whole milliseconds. */
+  readonly ttlMs: number;
+}
+
+export type EnterStep = FixedWindowStep | LeakyBucketStep | CircuitStep | LeaseStep | ClaimStep;
 
 export interface FixedWindowReply {
   readonly kind: 'fixed_window';
@@ -116,7 +134,20 @@ export interface ClaimReply {
   readonly remainingMs?: number;
 }
 
-export type EnterReply = FixedWindowReply | LeakyBucketReply | LeaseReply | ClaimReply;
+export interface CircuitReply {
+  readonly kind: 'circuit';
+  readonly admitted: boolean;
+  readonly state: CircuitState;
+  /** Handed to the outcome: one of an older epoch is dropped. */
+  readonly epoch: number;
+  /** When refused: whole milliseconds, at least 1, until a probe may be let in; absent when forced. */
+  readonly retryMs?: number;
+  /** Present in the answer that made the change. */
+  readonly transition?: 'half_opened';
+}
+
+export type EnterReply =
+  FixedWindowReply | LeakyBucketReply | CircuitReply | LeaseReply | ClaimReply;
 
 /** Deletes the lease if `token` still holds it. */
 export interface ReleaseStep {
@@ -153,7 +184,44 @@ export interface UnclaimStep {
   readonly ttlMs: number;
 }
 
-export type LeaveStep = ReleaseStep | CompleteStep | UnclaimStep;
+/**
+ * Tells a circuit breaker how a call ended. Closed: it is counted, and the failure that makes the
+ * rate too high opens the breaker. Half open: only the holder of a permit is heard; as many successes
+ * as there are permits close it, one failure opens it for longer. An outcome of an older epoch
+ * changes nothing.
+ */
+export interface OutcomeStep {
+  readonly kind: 'outcome';
+  readonly key: string;
+  readonly token: string;
+  /** What `enter` answered. */
+  readonly epoch: number;
+  readonly success: boolean;
+  /** Between 0 and 1: with that many failures among the calls of the window it opens. */
+  readonly failureRate: number;
+  /** With fewer calls in the window it does not open. */
+  readonly minimumCalls: number;
+  /** Whole milliseconds. */
+  readonly windowMs: number;
+  readonly permits: number;
+  /** How long it stays open at first. Whole milliseconds. */
+  readonly openMs: number;
+  readonly maxOpenMs: number;
+  /** A random number from 0 to below 1; spreads repeated opening times. */
+  readonly jitter: number;
+  readonly ttlMs: number;
+}
+
+/** Gives back a probe's permit that nothing was learned by. */
+export interface UnpermitStep {
+  readonly kind: 'unpermit';
+  readonly key: string;
+  readonly token: string;
+  /** The probe's time in milliseconds: how long giving it back later still makes sense. */
+  readonly ttlMs: number;
+}
+
+export type LeaveStep = ReleaseStep | CompleteStep | UnclaimStep | OutcomeStep | UnpermitStep;
 
 export interface ReleaseReply {
   readonly kind: 'release';
@@ -173,7 +241,25 @@ export interface UnclaimReply {
   readonly state: 'dropped' | 'absent' | 'stale';
 }
 
-export type LeaveReply = ReleaseReply | CompleteReply | UnclaimReply;
+export interface OutcomeReply {
+  readonly kind: 'outcome';
+  /** `stale`: of an older epoch, or of a probe that was given up; nothing was changed. */
+  readonly state: 'counted' | 'stale';
+  /** Present in the answer that made the change, with the new epoch. */
+  readonly transition?: 'opened' | 'closed';
+  readonly epoch?: number;
+  /** When opened: the share of failures, and for how long it is open, in whole milliseconds. */
+  readonly failureRate?: number;
+  readonly retryMs?: number;
+}
+
+export interface UnpermitReply {
+  readonly kind: 'unpermit';
+  /** Whether the permit was still the token's. */
+  readonly returned: boolean;
+}
+
+export type LeaveReply = ReleaseReply | CompleteReply | UnclaimReply | OutcomeReply | UnpermitReply;
 
 /** A claim that its owner keeps alive. */
 export interface Hold {
@@ -198,8 +284,8 @@ export interface KeyReport {
  * change them atomically.
  *
  * **The contract of `enter`.** The steps run in order, as one atomic unit, and stop at the first
- * refusal: there is one reply per step that ran, and only the last may be a refusal. Leases and
- * claims taken earlier in a refused call are given back; charges of a rate limit are not. Times are
+ * refusal: there is one reply per step that ran, and only the last may be a refusal. Permits, leases
+ * and claims taken earlier in a refused call are given back; charges of a rate limit are not. Times are
  * the store's own. A call that reaches the store after its deadline changes nothing and rejects with
  * a `StoreError` (`late`); every call settles by its deadline, whatever the driver does. When the
  * answer of a call may have been lost after the store executed it, the store gives the lease and
@@ -209,7 +295,8 @@ export interface KeyReport {
  * giving back twice, or what was never granted, changes nothing. It settles within the timeout; a
  * call that failed is sent again in the background until the hold's own ttl has passed.
  *
- * **The record of a claim** is one text, which `get` and `inspect` show: see `claimText`.
+ * **The records of claims and breakers** are one text each, which `get` and `inspect` show: see
+ * `claimText` and `circuitText`.
  *
  * Every key has a ttl; a key that lost it is healed by the next step that meets it.
  */

@@ -6,6 +6,8 @@ export function undoOf(step: EnterStep): LeaveStep | undefined {
   switch (step.kind) {
     case 'lease':
       return { kind: 'release', key, token: step.token, ttlMs: step.ttlMs };
+    case 'circuit':
+      return { kind: 'unpermit', key, token: step.token, ttlMs: step.probeMs };
     case 'claim':
       return { kind: 'unclaim', key, token: step.token, ttlMs: step.leaseMs };
     default:
@@ -15,7 +17,7 @@ export function undoOf(step: EnterStep): LeaveStep | undefined {
 
 /** Whether a step, once granted, holds something that has to be given back. */
 export function takesHold({ kind }: EnterStep): boolean {
-  return kind === 'lease' || kind === 'claim';
+  return kind === 'lease' || kind === 'claim' || kind === 'circuit';
 }
 
 /** See {@link undoOf}; in the order of the steps. */

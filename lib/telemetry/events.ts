@@ -1,6 +1,7 @@
 import type {
   AbandonedMetadata,
   BusyMetadata,
+  CircuitOpenMetadata,
   DuplicateMetadata,
   InProgressMetadata,
   PayloadMismatchMetadata,
@@ -21,8 +22,27 @@ export interface RateLimitAdmittedPayload {
   readonly retryAfter?: number;
 }
 
+export interface TaskRetriedPayload {
+  /** Which repetition begins now: 1, 2, ... */
+  readonly attempt: number;
+  /** Seconds of sleep before it. */
+  readonly delay: number;
+  /** What the last attempt threw. */
+  readonly error: unknown;
+}
+
 export interface LockAcquiredPayload {
   readonly lockKey: string;
+}
+
+/** A change of a circuit breaker's state: told once, by the call that made it. */
+export interface CircuitPayload {
+  readonly circuitKey: string;
+  readonly epoch: number;
+  /** When opened: the share of failures, between 0 and 1. */
+  readonly failureRate?: number;
+  /** When opened: seconds until a probe may be let in. */
+  readonly retryAfter?: number;
 }
 
 /** A claim, or what became of one whose key has a new owner. */
@@ -47,8 +67,13 @@ export interface StoreErrorPayload {
 export interface TelemetryPayloads {
   readonly task_started: Readonly<Record<never, never>>;
   readonly task_executed: { readonly result: unknown };
+  readonly task_retried: TaskRetriedPayload;
   readonly rate_limit_admitted: RateLimitAdmittedPayload;
   readonly rate_limit_exceeded: RateLimitedMetadata;
+  readonly circuit_opened: CircuitPayload;
+  readonly circuit_half_opened: CircuitPayload;
+  readonly circuit_closed: CircuitPayload;
+  readonly circuit_rejected: CircuitOpenMetadata;
   readonly lock_acquired: LockAcquiredPayload;
   readonly lock_busy: BusyMetadata;
   readonly idempotency_claimed: IdempotencyPayload;
@@ -68,8 +93,13 @@ export type TelemetryEventName = keyof TelemetryPayloads;
 export const TELEMETRY_EVENTS: readonly TelemetryEventName[] = Object.freeze([
   'task_started',
   'task_executed',
+  'task_retried',
   'rate_limit_admitted',
   'rate_limit_exceeded',
+  'circuit_opened',
+  'circuit_half_opened',
+  'circuit_closed',
+  'circuit_rejected',
   'lock_acquired',
   'lock_busy',
   'idempotency_claimed',

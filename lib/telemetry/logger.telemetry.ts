@@ -10,7 +10,10 @@ export interface LoggerTelemetryOptions {
 }
 
 const WARNINGS: ReadonlySet<string> = new Set([
+  'task_retried',
   'rate_limit_exceeded',
+  'circuit_opened',
+  'circuit_rejected',
   'lock_busy',
   'idempotency_in_progress',
   'idempotency_mismatch',
@@ -18,6 +21,8 @@ const WARNINGS: ReadonlySet<string> = new Set([
   'idempotency_stale',
   'store_error',
 ]);
+/** Where a payload names a store key. */
+const KEYS = ['lockKey', 'rateLimitKey', 'idempotencyKey', 'circuitKey'];
 /** A run that starts and ends as it should is no news. */
 const ROUTINE: ReadonlySet<string> = new Set(['task_started', 'task_executed']);
 
@@ -44,12 +49,14 @@ export class LoggerTelemetry implements TelemetryListener {
 
   #describe(event: TelemetryEvent): string {
     const payload = event.payload as Record<string, unknown>;
-    const key = payload['lockKey'] ?? payload['rateLimitKey'] ?? payload['idempotencyKey'];
+    const key = KEYS.map((name) => payload[name]).find((value) => value !== undefined);
     const fields: Record<string, unknown> = {
       task: event.task,
       code: payload['code'],
       limiter: payload['limiter'],
       run: payload['run'],
+      attempt: payload['attempt'],
+      delay: payload['delay'],
       policy: payload['policy'],
       reason: payload['reason'],
       operation: payload['operation'],

@@ -34,7 +34,11 @@ export function skippedBody(metadata: Readonly<Record<string, unknown>>): Skippe
  * Refusals whose `retryAfter` is a promise to the client. A busy lock's is only the longest it can
  * take, and a client that obeyed it would wait for a lease that is long free.
  */
-const ANNOUNCED: ReadonlySet<RefusalCode> = new Set(['rate_limited', 'store_unavailable']);
+const ANNOUNCED: ReadonlySet<RefusalCode> = new Set([
+  'rate_limited',
+  'circuit_open',
+  'store_unavailable',
+]);
 
 /** What any client may be told of a refusal, whatever the transport. */
 export function publicFacts(

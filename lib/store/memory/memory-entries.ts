@@ -1,4 +1,5 @@
 import { claimText, type ClaimRecord } from '../claim.js';
+import { type CircuitRecord, circuitText } from '../circuit.js';
 import type { Entry } from './memory-records.js';
 
 /** A text: a lease's token, or what an application has set. Never dropped to make room. */
@@ -72,5 +73,23 @@ export class Claim implements Entry {
 
   text(): string {
     return claimText(this.record);
+  }
+}
+
+/** A circuit breaker. A closed one may be dropped, which forgets a few calls; any other never. */
+export class Circuit implements Entry {
+  readonly bytes = 1_024;
+  readonly evictable: boolean;
+  readonly fill = 0;
+
+  constructor(
+    readonly record: CircuitRecord,
+    public expiresAt: number,
+  ) {
+    this.evictable = record.state === 'closed';
+  }
+
+  text(): string {
+    return circuitText(this.record);
   }
 }

@@ -5,8 +5,19 @@ import { DefinitionError, show } from '../../errors/definition.error.js';
 import { StoreError } from '../../errors/store.error.js';
 import { outside } from '../../process-wide.js';
 import { claim, complete, type ClaimRecord, parseClaim, unclaim } from '../claim.js';
+import {
+  circuitLifetimeMs,
+  type CircuitRecord,
+  enterCircuit,
+  newCircuit,
+  parseCircuit,
+  recordOutcome,
+  unpermit,
+} from '../circuit.js';
 import { incrementOf } from '../increment.js';
 import {
+  type CircuitReply,
+  type CircuitStep,
   type ClaimReply,
   type ClaimStep,
   type CompleteReply,
@@ -23,10 +34,14 @@ import {
   type LeaseStep,
   type LeaveReply,
   type LeaveStep,
+  type OutcomeReply,
+  type OutcomeStep,
   Store,
   type UnclaimStep,
+  type UnpermitReply,
+  type UnpermitStep,
 } from '../store.js';
-import { Bucket, Claim, Text, Window } from './memory-entries.js';
+import { Bucket, Circuit, Claim, Text, Window } from './memory-entries.js';
 import { type Entry, MemoryRecords } from './memory-records.js';
 
 export interface MemoryStoreOptions {
@@ -176,6 +191,8 @@ export class MemoryStore extends Store {
         return this.#count(step);
       case 'leaky_bucket':
         return this.#pour(step);
+      case 'circuit':
+        return this.#enterCircuit(step, taken);
       case 'lease':
         return this.#lease(step, taken);
       case 'claim':
@@ -191,6 +208,10 @@ export class MemoryStore extends Store {
         return { kind: 'complete', state: this.#complete(step) };
       case 'unclaim':
         return { kind: 'unclaim', state: this.#unclaim(step) };
+      case 'outcome':
+        return this.#recordOutcome(step);
+      case 'unpermit':
+        return this.#unpermit(step);
     }
   }
 
@@ -231,6 +252,46 @@ export class MemoryStore extends Store {
     return { kind: 'leaky_bucket', admitted: true, levelUs, retryMs: 0 };
   }
 
+  #enterCircuit(step: CircuitStep, taken: Taken[]): CircuitReply {
+    const now = this.#nowMs();
+    const found = this.#circuitUnder(step.key, now);
+    const reply = enterCircuit(found?.record, step, now);
+    if (found && reply.admitted && reply.state === 'half_open') {
+      found.expiresAt = now + circuitLifetimeMs(found.record, step.ttlMs, now);
+      taken.push({ kind: 'permit', step });
+    }
+    return reply;
+  }
+
+  #recordOutcome(step: OutcomeStep): OutcomeReply {
+    const now = this.#nowMs();
+    const found = this.#circuitUnder(step.key, now);
+    const record = found?.record ?? newCircuit();
+    const reply = recordOutcome(record, step, now);
+    if (reply.state === 'stale') return reply;
+    const expiresAt = now + circuitLifetimeMs(record, step.ttlMs, now);
+    if (found && !reply.transition) found.expiresAt = expiresAt;
+    else this.#records.put(step.key, new Circuit(record, expiresAt), now);
+    this.#wakeSweeper();
+    return reply;
+  }
+
+  #unpermit(step: UnpermitStep): UnpermitReply {
+    const now = this.#nowMs();
+    return unpermit(this.#circuitUnder(step.key, now)?.record, step, now);
+  }
+
+  /** A text that an operator has set becomes a breaker when it is first asked. */
+  #circuitUnder(key: string, now: number): Circuit | undefined {
+    const entry = this.#records.find(key, now);
+    if (!entry || entry instanceof Circuit) return entry;
+    const record: CircuitRecord | undefined = parseCircuit(entry.text());
+    if (!record) throw new StoreError('error', 'The key of a circuit holds something else.');
+    const circuit = new Circuit(record, entry.expiresAt);
+    this.#records.put(key, circuit, now);
+    return circuit;
+  }
+
   #lease(step: LeaseStep, taken: Taken[]): LeaseReply {
     const now = this.#nowMs();
     const found = this.#records.find(step.key, now);
@@ -240,7 +301,7 @@ export class MemoryStore extends Store {
     }
     this.#records.put(step.key, new Text(step.token, now + step.ttlMs), now);
     this.#wakeSweeper();
-    if (!found) taken.push({ key: step.key, before: undefined });
+    if (!found) taken.push({ kind: 'record', key: step.key, before: undefined });
     return { kind: 'lease', admitted: true };
   }
 
@@ -251,7 +312,7 @@ export class MemoryStore extends Store {
     const { reply, next } = claim(found, step, now);
     if (next) {
       this.#remember(step.key, next, next.leaseUntil + step.ttlMs, now);
-      if (found?.token !== step.token) taken.push({ key: step.key, before });
+      if (found?.token !== step.token) taken.push({ kind: 'record', key: step.key, before });
     }
     return reply;
   }
@@ -291,9 +352,13 @@ export class MemoryStore extends Store {
 
   /** Undoes what this very call took; what was held before stays. */
   #giveBack(taken: readonly Taken[]): void {
-    for (const { key, before } of taken) {
-      this.#records.drop(key);
-      if (before) this.#records.put(key, before, this.#nowMs());
+    for (const each of taken) {
+      if (each.kind === 'permit') {
+        this.#unpermit({ ...each.step, kind: 'unpermit' });
+        continue;
+      }
+      this.#records.drop(each.key);
+      if (each.before) this.#records.put(each.key, each.before, this.#nowMs());
     }
   }
 
@@ -328,11 +393,10 @@ export class MemoryStore extends Store {
   }
 }
 
-/** A key that a call has taken, and what stood there before. */
-interface Taken {
-  readonly key: string;
-  readonly before: Entry | undefined;
-}
+/** What a call has taken: a key, with what stood there before, or a probe's permit. */
+type Taken =
+  | { readonly kind: 'record'; readonly key: string; readonly before: Entry | undefined }
+  | { readonly kind: 'permit'; readonly step: CircuitStep };
 
 /** The error names no key, because it is written to logs. */
 function integerIn(text: string): number {

@@ -1,3 +1,4 @@
+import { CIRCUIT_RECORD } from './circuit.lua.js';
 import { CLAIM_RECORD } from './claim.lua.js';
 import { STORE_TIME } from './store-time.lua.js';
 
@@ -8,6 +9,8 @@ import { STORE_TIME } from './store-time.lua.js';
  * ARGV    one per step, then the deadline (store time, ms), then optionally 'look'
  *           f<max>:<windowMs>        fixed window
  *           b<capacityUs>:<costUs>   leaky bucket
+ *           o<ttlMs>:<permits>:<probeMs>:<token>
+ *                                    circuit
  *           l<ttlMs>:<token>         lease
  *           c<ttlMs>:<leaseMs>:<f|r>:<token>:<fingerprint>
  *                                    claim; an abandoned one refuses (f) or is taken over (r)
@@ -17,14 +20,17 @@ import { STORE_TIME } from './store-time.lua.js';
  *           fixed window   admitted 0|1, count, remaining ms
  *           leaky bucket   admitted 0|1, level us, retry ms
  *           lease          admitted 0|1, holder when 0, remaining ms when 0 (1: 1 if it was ours before)
+ *           circuit        admitted 0|1, '<state letter>:<epoch>:<1 if it has just become half open>',
+ *                          retry ms when 0 (0: not known); when 1, 0 for a permit that is new, else 1
  *           claim          1, run, 0 (1: it was ours before)
  *                          0, '<i|a|d|t|m>:<run>:<holder>:<outcome>' (in progress, abandoned,
  *                          done, tombstone, mismatch), remaining ms when in progress
- *           lease, claim   -1, error text, 0: the key holds something else
+ *           circuit, lease, claim
+ *                          -1, error text, 0: the key holds something else
  *
  * Numbers are integers below 2^53 and leave Lua as '%.0f': its own conversion rounds to 14 digits.
  */
-export const ENTER = `${STORE_TIME}${CLAIM_RECORD}
+export const ENTER = `${STORE_TIME}${CLAIM_RECORD}${CIRCUIT_RECORD}
 if is_late(ARGV[#KEYS + 1]) then return { now } end
 local look = ARGV[#KEYS + 2] == 'look'
 local taken = {}
@@ -120,15 +126,54 @@ local function claim(key, ttl, rest)
   return 1, run, ours and 1 or 0
 end
 
+local function circuit(key, ttl, rest)
+  local permits, probe_ms, token = string.match(rest, '^(%d+):(%d+):(.*)$')
+  local record, problem = circuit_under(key)
+  if problem then return -1, problem, 0 end
+  if not record then return 1, 'c:0:0', 1 end
+  local at, just = math.floor(now / 1000), 0
+  local function told(admitted, third)
+    return admitted, record.state .. ':' .. whole(record.epoch) .. ':' .. just, third
+  end
+  if record.state == 'c' or record.state == 'C' then return told(1, 1) end
+  if record.state == 'O' then return told(0, 0) end
+  if record.state == 'o' then
+    if at < record.open_until then return told(0, record.open_until - at) end
+    move_circuit(record, 'h', at)
+    just = 1
+  end
+  local out, first = {}, nil
+  for _, each in ipairs(record.permits) do
+    if each.deadline > at then
+      out[#out + 1] = each
+      if not first or each.deadline < first then first = each.deadline end
+      if each.token == token then return told(1, 1) end
+    end
+  end
+  record.permits = out
+  -- With none out the next one decides, also after the option was lowered in between.
+  if first and #out + record.successes >= tonumber(permits) then
+    return told(0, math.max(1, first - at))
+  end
+  out[#out + 1] = { token = token, deadline = at + probe_ms }
+  keep_circuit(key, record, ttl, at)
+  taken[#taken + 1] = { key = key, permit = token, ttl = ttl }
+  return told(1, 0)
+end
+
 local function undo(held)
-  if held.before and held.ttl > 0 then
+  if held.permit then
+    local at, record = math.floor(now / 1000), circuit_under(held.key)
+    take_permit(record, held.permit, at)
+    keep_circuit(held.key, record, held.ttl, at)
+  elseif held.before and held.ttl > 0 then
     redis.call('SET', held.key, held.before, 'PX', held.ttl)
   else
     redis.call('DEL', held.key)
   end
 end
 
-local kinds = { f = fixed_window, b = leaky_bucket, l = lease, c = claim }
+local kinds = { f = fixed_window, b = leaky_bucket, l = lease, c = claim, o = circuit }
 local answer = { now }
 for i, key in ipairs(KEYS) do
   local kind, first, second = string.match(ARGV[i], '^(%a)(%d+):(.*)$')

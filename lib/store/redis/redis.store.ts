@@ -205,9 +205,9 @@ export class RedisStore extends Store {
     if (!this.#link.ready && !this.#closed) throw new Error('not connected');
     const client = this.#link.ready ?? (await this.#link.use());
     for (const batch of this.#batches(steps)) {
-      const { script, keys, args } = leaveCall(batch);
+      const { script, keys, args, again = [] } = leaveCall(batch);
       const clock = await this.#link.clockOf(client, keys[0] ?? '');
-      await this.#link.run(client, clock, script, keys, args);
+      await this.#link.run(client, clock, script, keys, [...args, ...again]);
     }
   }
 

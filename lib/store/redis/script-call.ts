@@ -31,7 +31,7 @@ export function leaveCall(steps: readonly LeaveStep[]): ScriptCall {
     keys: steps.map((step) => step.key),
     args: steps.map(encodeLeave),
     hasDeadline: false,
-    again: [],
+    again: ['again'],
   };
 }
 

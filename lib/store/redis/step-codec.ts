@@ -1,5 +1,14 @@
 import { StoreError } from '../../errors/store.error.js';
-import type { ClaimReply, EnterReply, EnterStep, LeaveReply, LeaveStep } from '../store.js';
+import { circuitStateOf } from '../circuit.js';
+import type {
+  CircuitReply,
+  ClaimReply,
+  EnterReply,
+  EnterStep,
+  LeaveReply,
+  LeaveStep,
+  OutcomeReply,
+} from '../store.js';
 import { takesHold } from '../undo.js';
 
 /** What a script answers: numbers, and texts where a key's value is shown. */
@@ -12,6 +21,8 @@ export function encodeStep(step: EnterStep): string {
       return `f${step.max}:${step.windowMs}`;
     case 'leaky_bucket':
       return `b${step.capacityUs}:${step.costUs}`;
+    case 'circuit':
+      return `o${step.ttlMs}:${step.permits}:${step.probeMs}:${step.token}`;
     case 'lease':
       return `l${step.ttlMs}:${step.token}`;
     case 'claim': {
@@ -28,6 +39,22 @@ export function encodeLeave(step: LeaveStep): string {
       return `r${step.token}`;
     case 'unclaim':
       return `u${step.token}`;
+    case 'unpermit':
+      return `p${step.token}`;
+    case 'outcome':
+      return [
+        `o${step.ttlMs}`,
+        step.epoch,
+        step.success ? 's' : 'f',
+        step.failureRate,
+        step.minimumCalls,
+        step.windowMs,
+        step.permits,
+        step.openMs,
+        step.maxOpenMs,
+        step.jitter,
+        step.token,
+      ].join(':');
     case 'complete': {
       const { ttlMs, run, token, fingerprint = '', outcome } = step;
       const state = outcome === undefined ? 't' : 'd';
@@ -72,11 +99,35 @@ function decodeReply(step: EnterStep, [outcome, second, third]: ScriptReply): En
       return admitted
         ? { kind: step.kind, admitted }
         : { kind: step.kind, admitted, holder: String(second), remainingMs: Number(third) };
+    case 'circuit':
+      return decodeCircuit(admitted, String(second), Number(third));
     case 'claim':
       return admitted
         ? { kind: step.kind, admitted, state: 'claimed', run: Number(second) }
         : decodeRefusedClaim(String(second), Number(third));
   }
+}
+
+function decodeCircuit(admitted: boolean, text: string, retryMs: number): CircuitReply {
+  const [letter = '', epoch, just] = text.split(':');
+  return {
+    kind: 'circuit',
+    admitted,
+    state: circuitStateOf(letter),
+    epoch: Number(epoch),
+    ...(!admitted && retryMs > 0 && { retryMs }),
+    ...(just === '1' && { transition: 'half_opened' }),
+  };
+}
+
+/** The answer of the script about one outcome. */
+function decodeOutcome(text: string): OutcomeReply {
+  const [told, epoch, rate, ms] = text.split(':');
+  if (told === 'stale' || told === 'counted') return { kind: 'outcome', state: told };
+  const counted = { kind: 'outcome', state: 'counted', epoch: Number(epoch) } as const;
+  return told === 'closed'
+    ? { ...counted, transition: 'closed' }
+    : { ...counted, transition: 'opened', failureRate: Number(rate), retryMs: Number(ms) };
 }
 
 const REFUSED_CLAIM = /^([iadtm]):(\d+):([^:]*):(.*)$/s;
@@ -131,6 +182,10 @@ export function decodeLeave(
       case 'complete':
         if (code === 2) return { kind: step.kind, state: 'stale' };
         return { kind: step.kind, state: code === 1 ? 'completed' : 'late' };
+      case 'unpermit':
+        return { kind: step.kind, returned: code === 1 || resent };
+      case 'outcome':
+        return decodeOutcome(String(code));
     }
   });
 }

@@ -1,0 +1,43 @@
+import { attempt } from '../errors/reading.js';
+import { isRefusalError, isTaskFailedError } from '../errors/refusals.js';
+import type { Ending } from '../policies/policy.js';
+import type { Run } from './run.js';
+import { isSkipSignal } from './signals.js';
+
+/** The body never ran: a ring further in said no, or the caller has left. */
+export const UNUSED: Ending = Object.freeze({ kind: 'unused' });
+/** The body succeeded, but no answer was made of what it returned. */
+export const UNANSWERED: Ending = Object.freeze({ kind: 'unanswered' });
+const SKIPPED: Ending = Object.freeze({ kind: 'skipped' });
+const FAILED: Ending = Object.freeze({ kind: 'failed' });
+const OUTPUT_INVALID: Ending = Object.freeze({ kind: 'output_invalid' });
+
+const FIRST_SERVER_ERROR = 500;
+
+/** Which row of the outcome table an error is that ended a run. */
+export function endingOf(run: Run, error: unknown): Ending {
+  if (isSkipSignal(error)) return SKIPPED;
+  if (isTaskFailedError(error)) return FAILED;
+  if (run.outputRefused) return OUTPUT_INVALID;
+  if (isRefusalError(error)) {
+    // Its own input was refused, or what it was told before the body began.
+    if (!run.working)
+      return error.code === 'input_invalid' ? { kind: 'input_invalid', error } : UNUSED;
+    // Of a nested call: only a store that is down, or an answer that does not fit, is its dependency's fault.
+    return error.code === 'output_invalid' ? { kind: 'threw', error } : { kind: 'refused', error };
+  }
+  if (!run.working) return UNUSED;
+  if (run.aborted || attempt(() => (error as Error).name === 'AbortError')) {
+    return { kind: 'aborted', error };
+  }
+  const status = attempt(() => statusOf(error));
+  if (status !== undefined && status < FIRST_SERVER_ERROR) return { kind: 'client_error', error };
+  return { kind: 'threw', error };
+}
+
+/** The status of a Nest `HttpException`, from whichever copy of Nest. */
+function statusOf(error: unknown): number | undefined {
+  const { getStatus } = (error ?? {}) as { getStatus?: unknown };
+  const status: unknown = typeof getStatus === 'function' ? getStatus.call(error) : undefined;
+  return typeof status === 'number' ? status : undefined;
+}

@@ -1,0 +1,38 @@
+import type { StandardSchemaV1 } from '@standard-schema/spec';
+import { type Awaitable, isThenable } from '../awaitable.js';
+import type { SchemaIssue } from '../errors/refusals.js';
+
+/** A schema of any library that implements Standard Schema, version 1: zod, valibot, arktype and others. */
+export type Schema = StandardSchemaV1;
+
+/** What a schema made of a value. */
+export type Checked =
+  | { readonly value: unknown; readonly issues?: undefined }
+  | { readonly issues: readonly SchemaIssue[] };
+
+/** @param path where the value stands, written before the path of each issue */
+export function check(schema: Schema, value: unknown, path: string): Awaitable<Checked> {
+  const result = schema['~standard'].validate(value);
+  return isThenable(result)
+    ? Promise.resolve(result).then((settled) => toChecked(settled, path))
+    : toChecked(result as StandardSchemaV1.Result<unknown>, path);
+}
+
+function toChecked(result: StandardSchemaV1.Result<unknown>, path: string): Checked {
+  if (!result.issues) return { value: result.value };
+  return {
+    issues: result.issues.map((issue) => ({
+      message: issue.message,
+      path: [path, ...(issue.path ?? []).map(textOf)].filter((part) => part !== '').join('.'),
+    })),
+  };
+}
+
+function textOf(segment: PropertyKey | StandardSchemaV1.PathSegment): string {
+  return String(typeof segment === 'object' ? segment.key : segment);
+}
+
+export function isSchema(value: unknown): value is Schema {
+  const { '~standard': standard } = (value ?? {}) as { '~standard'?: { validate?: unknown } };
+  return typeof standard?.validate === 'function';
+}

@@ -1,0 +1,104 @@
+import { type Duration, toMilliseconds } from '../clock/duration.js';
+import { DefinitionError, show } from '../errors/definition.error.js';
+import { once } from '../process-wide.js';
+import { circuitText, type CircuitRecord, newCircuit, parseCircuit } from './circuit.js';
+import type { Store } from './store.js';
+
+/** What is known of a circuit breaker. */
+export interface CircuitBreakerReport {
+  /** `open` until its time is over; then the next call makes it `half_open`. */
+  readonly state: 'closed' | 'open' | 'half_open' | 'forced_open' | 'forced_closed';
+  /** Grows with each change of state. */
+  readonly epoch: number;
+  /** Calls and failures counted since it closed, in the buckets that the store still has. */
+  readonly calls: number;
+  readonly failures: number;
+  /** When open: seconds until a probe may be let in. */
+  readonly retryAfter?: number;
+}
+
+/** How long a state that an operator forces lasts, if he does not say. */
+const FORCED_FOR = '1h';
+
+class CircuitBreakersService {
+  constructor(private readonly store: Store) {}
+
+  /**
+   * @param key the whole store key: `metadata.circuitKey` of a refusal or an event, for example
+   *   `cmdx:cb:payments-api`
+   * @returns `undefined` for a breaker that has counted nothing: it is closed
+   * @throws DefinitionError unless `key` is a non-empty string; StoreError when the store does not answer
+   */
+  async inspect(key: string): Promise<CircuitBreakerReport | undefined> {
+    const report = await this.store.inspect(checked(key, 'inspect'));
+    const record = report && parseCircuit(report.value);
+    if (!record) return undefined;
+    const { state, epoch, buckets, openUntil } = record;
+    return {
+      state,
+      epoch,
+      calls: buckets.reduce((sum, bucket) => sum + bucket.calls, 0),
+      failures: buckets.reduce((sum, bucket) => sum + bucket.failures, 0),
+      ...(state === 'open' && { retryAfter: Math.max(0, openUntil - report.at) / 1_000 }),
+    };
+  }
+
+  /**
+   * Refuses every call, until `reset`, or for `ttl` (default 1 h; every key has an end).
+   *
+   * @param key see {@link inspect}
+   */
+  forceOpen(key: string, options: { readonly ttl?: Duration } = {}): Promise<void> {
+    return this.#force(checked(key, 'forceOpen'), 'forced_open', options.ttl);
+  }
+
+  /**
+   * Lets every call through and counts none, until `reset`, or for `ttl` (default 1 h).
+   *
+   * @param key see {@link inspect}
+   */
+  forceClosed(key: string, options: { readonly ttl?: Duration } = {}): Promise<void> {
+    return this.#force(checked(key, 'forceClosed'), 'forced_closed', options.ttl);
+  }
+
+  /**
+   * Forgets whatever the breaker has counted, and what was forced: it is closed.
+   *
+   * @param key see {@link inspect}
+   * @returns whether there was something to forget; what is no breaker stays
+   */
+  async reset(key: string): Promise<boolean> {
+    const report = await this.store.inspect(checked(key, 'reset'));
+    if (!report || !parseCircuit(report.value)) return false;
+    return this.store.forget(key);
+  }
+
+  async #force(
+    key: string,
+    state: CircuitRecord['state'],
+    ttl: Duration = FORCED_FOR,
+  ): Promise<void> {
+    toMilliseconds(ttl, 'CircuitBreakers option "ttl"');
+    const report = await this.store.inspect(key);
+    const before = report && parseCircuit(report.value);
+    if (report && !before) {
+      throw new DefinitionError(
+        `CircuitBreakers: expected the key of a circuit breaker, got another`,
+      );
+    }
+    const epoch = Math.max((before?.epoch ?? 0) + 1, report?.at ?? 0);
+    await this.store.set(key, circuitText({ ...newCircuit(), state, epoch }), { ttl });
+  }
+}
+
+function checked(key: unknown, method: string): string {
+  if (typeof key === 'string' && key !== '') return key;
+  throw new DefinitionError(`CircuitBreakers.${method}: expected a store key, got ${show(key)}`);
+}
+
+/** For operators: looks at breakers and overrules them. Injectable; one class per process. */
+export const CircuitBreakers: typeof CircuitBreakersService = once(
+  'CircuitBreakers',
+  () => CircuitBreakersService,
+);
+export interface CircuitBreakers extends CircuitBreakersService {}
