@@ -23,7 +23,7 @@ export function endingOf(run: Run, error: unknown): Ending {
     // Its own input was refused, or what it was told before the body began.
     if (!run.working)
       return error.code === 'input_invalid' ? { kind: 'input_invalid', error } : UNUSED;
-    // Of a nested call: only a store that is down, or an answer that does not fit, is its dependency's fault.
+    // Of a nested call. One that ran and answered nonsense has failed; of the others no body has run.
     return error.code === 'output_invalid' ? { kind: 'threw', error } : { kind: 'refused', error };
   }
   if (!run.working) return UNUSED;

@@ -87,7 +87,8 @@ export class RedisStore extends Store {
   leave(steps: readonly LeaveStep[]): Promise<LeaveReply[]> {
     const deadline = Deadline.after(this.timeoutMs);
     return this.#settle(deadline, (call) => this.#leave(steps, call)).catch((error: unknown) => {
-      this.#unreturned.add(steps);
+      // A call that was not counted is no great loss, and counting it twice would be one.
+      this.#unreturned.add(steps.filter(({ kind }) => kind !== 'outcome'));
       throw error;
     });
   }
