@@ -25,7 +25,7 @@ const VOCABULARY = ['answer.ts', 'awaitable.ts', 'invocation.ts', 'process-wide.
 /** Doors: they may import everything, and nobody imports them. */
 const DOORS = ['index.ts', 'testing'];
 
-/** Which rooms may run code of a package. Types of Nest and rxjs may be named anywhere. */
+/** Which rooms may run code of a package. Types of Nest, rxjs and the specification may be named anywhere. */
 const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   '@nestjs/common': ['cmdx', 'boot', 'decorators', TRANSPORT, 'telemetry', 'errors'],
   '@nestjs/core': ['cmdx', 'boot', TRANSPORT],
@@ -33,6 +33,7 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   seroval: ['policies'],
   'safe-stable-stringify': ['keys'],
   ioredis: ['store/redis'],
+  '@standard-schema/spec': [],
 };
 const OPTIONAL_PEERS = ['ioredis'];
 

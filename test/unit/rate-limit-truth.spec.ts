@@ -77,7 +77,7 @@ class Turnstile {
   /** @returns undefined when admitted, otherwise the refusal's facts */
   start() {
     const [reply] = this.#store.enter([this.#policy.request('key')], Deadline.after(60_000)) as [
-      Exclude<EnterReply, { kind: 'lease' | 'claim' }>,
+      Extract<EnterReply, { kind: 'fixed_window' | 'leaky_bucket' }>,
     ];
     if (reply.admitted) return undefined;
     return this.#policy.refusal('key', reply).metadata as RateLimitedMetadata;

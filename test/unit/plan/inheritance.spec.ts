@@ -5,7 +5,7 @@ import { mergeRecords } from '../../../lib/plan/inheritance.js';
 
 const off: PolicyRecord = { form: 'off' };
 const inherit: PolicyRecord = { form: 'inherit' };
-const key = (text: string): PolicyRecord => ({ form: 'set', key: text, options: {} });
+const key = (text: string): PolicyRecord => ({ form: 'set', subject: text, options: {} });
 const options = (written: object): PolicyRecord => ({ form: 'set', options: written });
 
 describe('what do the decorators of a policy come to?', () => {
@@ -14,17 +14,22 @@ describe('what do the decorators of a policy come to?', () => {
   });
 
   it('() alone is the policy with our defaults', () => {
-    expect(mergeRecords([inherit])).toEqual({ key: undefined, options: {} });
+    expect(mergeRecords([inherit])).toEqual({ subjects: [], options: {} });
   });
 
   it('a new key replaces, options merge one by one', () => {
     const merged = mergeRecords([
-      { form: 'set', key: 'base', options: { ttl: 10, wait: 1 } },
+      { form: 'set', subject: 'base', options: { ttl: 10, wait: 1 } },
       options({ ttl: 20 }),
       inherit,
       key('leaf'),
     ]);
-    expect(merged).toEqual({ key: 'leaf', options: { ttl: 20, wait: 1 } });
+    expect(merged).toMatchObject({ subject: 'leaf', options: { ttl: 20, wait: 1 } });
+  });
+
+  it('what adds up instead of replacing is there from the base to the leaf', () => {
+    const merged = mergeRecords([key('base'), options({ limit: 1 }), off, key('leaf'), inherit]);
+    expect(merged?.subjects).toEqual(['base', 'leaf']);
   });
 
   it('false turns off, and () does not turn on again', () => {
@@ -34,11 +39,15 @@ describe('what do the decorators of a policy come to?', () => {
   });
 
   it('a later key or option does', () => {
-    expect(mergeRecords([key('base'), off, options({ ttl: 5 })])).toEqual({
-      key: 'base',
+    expect(mergeRecords([key('base'), off, options({ ttl: 5 })])).toMatchObject({
+      subject: 'base',
       options: { ttl: 5 },
     });
-    expect(mergeRecords([off, key('leaf')])).toEqual({ key: 'leaf', options: {} });
+    expect(mergeRecords([off, key('leaf')])).toEqual({
+      subject: 'leaf',
+      subjects: ['leaf'],
+      options: {},
+    });
   });
 
   it('never changes a record', () => {
@@ -54,7 +63,7 @@ describe('what do the decorators of a policy come to?', () => {
         const merged = mergeRecords(records);
         expect(JSON.stringify(records)).toBe(before);
         expect(mergeRecords([...records, inherit])).toEqual(
-          records.length === 0 ? { options: {} } : merged,
+          records.length === 0 ? { subjects: [], options: {} } : merged,
         );
         expect(mergeRecords([...records, off])).toBeUndefined();
       }),

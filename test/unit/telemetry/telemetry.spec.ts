@@ -118,6 +118,10 @@ describe('which names are there?', () => {
   it('the list is complete and cannot be changed', () => {
     expect(Object.isFrozen(TELEMETRY_EVENTS)).toBe(true);
     expect([...TELEMETRY_EVENTS].toSorted()).toEqual([
+      'circuit_closed',
+      'circuit_half_opened',
+      'circuit_opened',
+      'circuit_rejected',
       'idempotency_abandoned',
       'idempotency_claimed',
       'idempotency_duplicate',
@@ -131,6 +135,7 @@ describe('which names are there?', () => {
       'rate_limit_exceeded',
       'store_error',
       'task_executed',
+      'task_retried',
       'task_started',
     ]);
   });
