@@ -44,10 +44,13 @@ export class RetryPolicy {
       random: Math.random(),
       error,
     });
-    if (typeof seconds !== 'number' || !(seconds >= 0)) {
-      throw new RangeError(`A jitter answered ${String(seconds)}; expected seconds, at least 0`);
+    const ms = typeof seconds === 'number' ? Math.min(seconds * 1_000, maxDelayMs) : Number.NaN;
+    if (!(ms >= 0 && ms < Infinity)) {
+      throw new RangeError(`A jitter answered ${String(seconds)}; expected seconds, at least 0`, {
+        cause: error,
+      });
     }
-    return Math.min(seconds * 1_000, maxDelayMs);
+    return ms;
   }
 }
 
@@ -63,11 +66,18 @@ export function retryAfterMs(error: unknown, now = Date.now()): number | undefin
     if (typeof retryAfter === 'number') return retryAfter;
     return headerOf(response?.headers) ?? headerOf(headers);
   });
-  if (typeof said === 'number') return said >= 0 && said < Infinity ? said * 1_000 : undefined;
-  if (typeof said !== 'string') return undefined;
-  if (/^\d+$/.test(said.trim())) return Number(said) * 1_000;
-  const at = Date.parse(said);
-  return Number.isNaN(at) ? undefined : Math.max(0, at - now);
+  let ms = typeof said === 'number' ? said * 1_000 : Number.NaN;
+  if (typeof said === 'string') ms = readRetryAfter(said.trim(), now);
+  return ms >= 0 && ms < Infinity ? ms : undefined;
+}
+
+/** @returns milliseconds; NaN for what is neither seconds nor a date */
+function readRetryAfter(said: string, now: number): number {
+  if (/^\d+(\.\d+)?$/.test(said)) return Number(said) * 1_000;
+  // `Date.parse` makes a date of almost any text with a number in it.
+  if (!/^(mon|tue|wed|thu|fri|sat|sun)/i.test(said)) return Number.NaN;
+  const at = Date.parse(/gmt$/i.test(said) ? said : `${said} GMT`);
+  return Math.max(0, at - now);
 }
 
 type HeaderBag = { get?: (name: string) => unknown } & Readonly<Record<string, unknown>>;

@@ -23,7 +23,8 @@ function toChecked(result: StandardSchemaV1.Result<unknown>, path: string): Chec
   return {
     issues: result.issues.map((issue) => ({
       message: issue.message,
-      path: [path, ...(issue.path ?? []).map(textOf)].filter((part) => part !== '').join('.'),
+      // Not `map()`: a path of arktype is an array of its own kind, which fills itself when made anew.
+      path: [path, ...Array.from(issue.path ?? [], textOf)].filter((part) => part !== '').join('.'),
     })),
   };
 }
