@@ -24,6 +24,7 @@ import type {
   LeaveReply,
   LeaveStep,
 } from '../store/store.js';
+import { undoOf } from '../store/undo.js';
 import type { IdempotencyPayload } from '../telemetry/events.js';
 import { type OutcomeSettings, OutcomeText } from './outcome.js';
 import type { Ending, PolicyEvent, Refused, StorePolicy } from './policy.js';
@@ -136,9 +137,9 @@ export class IdempotencyPolicy implements StorePolicy {
     }
   }
 
-  giveBack(step: EnterStep, reply: EnterReply, ending: Ending): LeaveStep {
-    const { key, token, leaseMs, ttlMs, fingerprint } = step as ClaimStep;
-    if (ending.kind === 'interrupted') return { kind: 'unclaim', key, token, ttlMs: leaseMs };
+  giveBack(step: EnterStep, reply: EnterReply, ending: Ending): LeaveStep | undefined {
+    if (ending.kind === 'interrupted') return undoOf(step);
+    const { key, token, ttlMs, fingerprint } = step as ClaimStep;
     const { run } = reply as ClaimReply;
     const outcome = ending.kind === 'unanswered' ? undefined : this.#keep(ending);
     return { kind: 'complete', key, token, run, ttlMs, fingerprint, outcome };

@@ -6,8 +6,11 @@ export function undoOf(step: EnterStep): LeaveStep | undefined {
   switch (step.kind) {
     case 'lease':
       return { kind: 'release', key, token: step.token, ttlMs: step.ttlMs };
-    case 'claim':
-      return { kind: 'unclaim', key, token: step.token, ttlMs: step.leaseMs };
+    case 'claim': {
+      // The record of a claim outlives its lease, and until it is dropped nobody can begin.
+      const { token, leaseMs, ttlMs } = step;
+      return { kind: 'unclaim', key, token, ttlMs: leaseMs + ttlMs };
+    }
     default:
       return undefined;
   }
