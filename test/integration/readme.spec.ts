@@ -24,6 +24,7 @@ import {
 } from 'nestjs-cmdx';
 import { ManualClock, RecordingTelemetry } from 'nestjs-cmdx/testing';
 import { lastValueFrom, type Observable, toArray } from 'rxjs';
+import { stopDate } from '../support/dates.js';
 import {
   compileSnippets,
   firstCells,
@@ -109,19 +110,6 @@ class Room {
     return 'in';
   }
 }
-
-const ALL_BUT_DATE = [
-  'hrtime',
-  'nextTick',
-  'performance',
-  'queueMicrotask',
-  'setImmediate',
-  'clearImmediate',
-  'setInterval',
-  'clearInterval',
-  'setTimeout',
-  'clearTimeout',
-] as const;
 
 /** What each snippet claims, by its heading. */
 const claims: Readonly<Record<string, (exports: Exports) => Promise<void>>> = {
@@ -241,13 +229,13 @@ const claims: Readonly<Record<string, (exports: Exports) => Promise<void>>> = {
     const { app } = await boot({ providers: [Nightly as Type] }, {});
     await app.init();
     const nightly = app.get<Instance & { nights: string[] }>(Nightly as Type);
-    jest.useFakeTimers({ now: new Date('2026-03-28T02:00:00Z'), doNotFake: [...ALL_BUT_DATE] });
     try {
+      stopDate('2026-03-28T02:00:00Z');
       await Promise.all([nightly['run']?.(), nightly['run']?.()]);
-      jest.setSystemTime(new Date('2026-03-28T02:05:00Z'));
+      stopDate('2026-03-28T02:05:00Z');
       await nightly['run']?.();
       expect(nightly.nights).toEqual(['2026-03-28T02:00:00.000Z']);
-      jest.setSystemTime(new Date('2026-03-29T02:00:00Z'));
+      stopDate('2026-03-29T02:00:00Z');
       await nightly['run']?.();
       expect(nightly.nights).toHaveLength(2);
     } finally {

@@ -8,32 +8,14 @@ import { Accounts } from '../../../sample-app/accounts/accounts.js';
 import { Bank } from '../../../sample-app/accounts/bank.js';
 import { NightlyReconciliation } from '../../../sample-app/accounts/nightly-reconciliation.js';
 import { AppModule } from '../../../sample-app/app.module.js';
+import { stopDate } from '../../support/dates.js';
 import { type RedisServer, startRedis } from '../../support/redis-server.js';
-
-/** Only dates stand still: the store, its connection and the waits live in real time. */
-function tonight(date: string): void {
-  jest.setSystemTime(new Date(date));
-}
-
-const REAL_TIME = [
-  'hrtime',
-  'nextTick',
-  'performance',
-  'queueMicrotask',
-  'setImmediate',
-  'clearImmediate',
-  'setInterval',
-  'clearInterval',
-  'setTimeout',
-  'clearTimeout',
-] as const;
 
 describe('does the nightly job of the sample application', () => {
   const open: INestApplication[] = [];
 
   beforeEach(() => {
-    jest.useFakeTimers({ doNotFake: [...REAL_TIME] });
-    tonight('2026-03-28T02:00:00Z');
+    stopDate('2026-03-28T02:00:00Z');
   });
   afterEach(async () => {
     jest.useRealTimers();
@@ -79,12 +61,12 @@ describe('does the nightly job of the sample application', () => {
   it('run once a night, and again the next?', async () => {
     const { app, asked, job } = await boot();
     await job.run();
-    tonight('2026-03-28T23:59:59Z');
+    stopDate('2026-03-28T23:59:59Z');
     const again = await app.get(Cmdx).execute(() => job.run());
     expect(again).toMatchObject({ status: 'skipped', metadata: { code: 'duplicate' } });
     expect(asked).toHaveLength(3);
 
-    tonight('2026-03-29T02:00:00Z');
+    stopDate('2026-03-29T02:00:00Z');
     await job.run();
     expect(asked).toHaveLength(6);
   });
