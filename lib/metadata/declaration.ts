@@ -8,6 +8,7 @@ import {
   isNestHandler,
   methodNames,
   returnsObservable,
+  streamsEvents,
 } from './nest-metadata.js';
 import { classPolicies, decoratedMethods, limitersOf, policyRecordsOf } from './policy-records.js';
 import { outermostWrapper } from './wrappers.js';
@@ -31,6 +32,7 @@ export function declarationOf(
     limiters: limitersOf(target),
     returnsObservable: returnsObservable(target.prototype as object, method),
     handler,
+    streamsEvents: handler && streamsEvents(target, method),
     answersByItself: handler && answersByItself(target, method),
     fixedAnswer: handler ? fixedAnswer(target, method) : undefined,
     methodNamed(name) {
