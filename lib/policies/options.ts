@@ -121,7 +121,10 @@ export interface IdempotencyOptions extends Omit<CommonOptions, 'stream'> {
   readonly scope?: Scope;
   /** Default: JSON that also keeps Date, bigint, Buffer, Map, Set and the like. */
   readonly codec?: OutcomeCodec;
-  /** The class of what the method returns: one instance, or an array of them. */
+  /**
+   * The class of what the method returns: one instance, or an array of them. Properties are kept, so
+   * it is not for a class with `#private` fields.
+   */
   readonly returns?: abstract new (...args: never[]) => object;
   /** The largest outcome that is kept, encoded; a larger one is remembered as done. Default 64 KiB. */
   readonly maxBytes?: number;

@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util';
 import type { Answer, Replay } from '../answer.js';
 import { show } from '../errors/definition.error.js';
 import type { OutcomeCodec } from './options.js';
@@ -80,10 +81,9 @@ export class OutcomeText {
     if (form === VALUE) return value;
     const prototype = this.settings.returns?.prototype as object | undefined;
     if (!prototype) throw new UnencodableError('an instance, and the option "returns" is gone');
-    // Defined, not assigned: an accessor of the class has no say in what the instance once had.
-    const revive = (properties: object): object =>
-      Object.create(prototype, Object.getOwnPropertyDescriptors(properties)) as object;
-    return form === INSTANCE ? revive(value as object) : (value as object[]).map(revive);
+    return form === INSTANCE
+      ? revive(prototype, value as object)
+      : (value as object[]).map((each) => revive(prototype, each));
   }
 
   #encodeAnswer({ status, headers, body, rendered }: Answer): string {
@@ -110,8 +110,22 @@ export class OutcomeText {
   }
 }
 
+/**
+ * Whether a value is an instance of that class itself, and its properties are all there is to it:
+ * what a Map, a Date or an error holds is none of them.
+ */
 function isInstance(value: unknown, prototype: object): value is object {
-  return typeof value === 'object' && value !== null && Object.getPrototypeOf(value) === prototype;
+  return (
+    typeof value === 'object' &&
+    value !== null &&
+    Object.getPrototypeOf(value) === prototype &&
+    isDeepStrictEqual(revive(prototype, { ...value }), value)
+  );
+}
+
+/** Defined, not assigned: an accessor of the class has no say in what the instance once had. */
+function revive(prototype: object, properties: object): object {
+  return Object.create(prototype, Object.getOwnPropertyDescriptors(properties)) as object;
 }
 
 /**

@@ -1,7 +1,14 @@
 import { isDeepStrictEqual } from 'node:util';
 import { afterEach, beforeEach, describe, expect, it, jest } from '@jest/globals';
 import { Injectable, Logger } from '@nestjs/common';
-import { arg, DuplicateError, IdempotentBy, MemoryStore, type OutcomeCodec } from 'nestjs-cmdx';
+import {
+  arg,
+  DuplicateError,
+  type IdempotencyOptions,
+  IdempotentBy,
+  MemoryStore,
+  type OutcomeCodec,
+} from 'nestjs-cmdx';
 import { boot, closeApplicationsAfterEach } from '../../support/application.js';
 
 closeApplicationsAfterEach();
@@ -47,6 +54,10 @@ class Counter {
   }
 }
 
+class Ledger extends Map<string, number> {}
+
+class Refusal extends Error {}
+
 @Injectable()
 class Users {
   runs = 0;
@@ -62,6 +73,17 @@ class Users {
     this.runs += 1;
     return new Counter();
   }
+}
+
+function answersOf(returns: NonNullable<IdempotencyOptions['returns']>) {
+  @Injectable()
+  class Answers {
+    @IdempotentBy(arg(0), { returns })
+    async give(_id: string, make: () => unknown): Promise<unknown> {
+      return make();
+    }
+  }
+  return Answers;
 }
 
 describe('What does a duplicate get of a method that returns instances of a class?', () => {
@@ -120,6 +142,32 @@ describe('What does a duplicate get of a method that returns instances of a clas
     expect(await get(Users).find('1', () => made)).toBe(made);
     await expect(get(Users).find('1', make)).rejects.toMatchObject({ replayable: false });
     expect(get(Users).runs).toBe(1);
+    expect(warnings).toHaveLength(1);
+  });
+
+  it.each([
+    ['a Date', Date, () => new Date(5)],
+    ['a Map', Map, () => new Map([[1, new Date(5)]])],
+    ['a Buffer', Buffer, () => Buffer.from('bytes')],
+    ['an array of Dates', Date, () => [new Date(5), new Date(6)]],
+    ['a plain object', Object, () => ({ id: 1, at: new Date(5) })],
+  ])('%s, which needs no class to be told', async (_name, returns, make) => {
+    const Answers = answersOf(returns);
+    const answers = (await boot({ providers: [Answers] })).get(Answers);
+    await answers.give('1', make);
+    expect(isDeepStrictEqual(await answers.give('1', () => 'again'), make())).toBe(true);
+    expect(warnings).toEqual([]);
+  });
+
+  it.each([
+    ['a class of Maps', Ledger, () => new Ledger([['a', 1]])],
+    ['a class of errors', Refusal, () => new Refusal('no')],
+    ['an array of them', Ledger, () => [new Ledger([['a', 1]])]],
+  ])('DuplicateError for %s, which holds more than properties', async (_name, returns, make) => {
+    const Answers = answersOf(returns);
+    const answers = (await boot({ providers: [Answers] })).get(Answers);
+    await answers.give('1', make);
+    await expect(answers.give('1', make)).rejects.toMatchObject({ replayable: false });
     expect(warnings).toHaveLength(1);
   });
 
