@@ -2,8 +2,10 @@
 export interface Answer {
   readonly status: number;
   /** By lower-case name; only those that belong to the answer itself. */
-  readonly headers: Readonly<Record<string, string>>;
+  readonly headers: Readonly<Record<string, string | readonly string[]>>;
   readonly body: unknown;
+  /** Whether a view is made of the body; else an object is sent as JSON. */
+  readonly rendered: boolean;
 }
 
 /** What a duplicate gets instead of a run of its own. */

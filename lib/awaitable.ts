@@ -14,3 +14,21 @@ export function isThenable(value: unknown): value is PromiseLike<unknown> {
 export function andThen<T, R>(value: Awaitable<T>, next: (value: T) => Awaitable<R>): Awaitable<R> {
   return value instanceof Promise ? value.then(next) : next(value);
 }
+
+/** Asks all in turn, and goes on with their answers: at once when none of them is a promise. */
+export function askAll<R>(
+  asks: readonly (() => unknown)[],
+  next: (answers: readonly unknown[]) => R,
+): Awaitable<R> {
+  const answers: unknown[] = [];
+  try {
+    for (const ask of asks) answers.push(ask());
+  } catch (error) {
+    // Nobody waits any more for what was asked before; should it fail too, that must be no crash.
+    for (const answer of answers) {
+      if (isThenable(answer)) Promise.resolve(answer).catch(() => undefined);
+    }
+    throw error;
+  }
+  return answers.some(isThenable) ? Promise.all(answers).then(next) : next(answers);
+}

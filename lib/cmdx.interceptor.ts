@@ -5,18 +5,20 @@ import { andThen } from './awaitable.js';
 import type { ApplicationPlanner } from './boot/planner.js';
 import type { AnswerEnd, HandlerEnvelope } from './envelope/handler-envelope.js';
 import type { Plan } from './envelope/plan.js';
+import type { Outcome } from './envelope/result.js';
 import type { Runtime } from './envelope/runtime.js';
 import { type HandlerScope, scopes } from './envelope/scope.js';
+import { describeThrown } from './errors/reading.js';
 import type { AnyClass } from './metadata/method-name.js';
-import { answersByItself } from './metadata/nest-metadata.js';
+import { answersByItself, renders } from './metadata/nest-metadata.js';
 import { wrapperOf } from './metadata/wrappers.js';
-import type { Outcome } from './envelope/result.js';
-import { answerOf, replayHead, SKIPPED_STATUS, skippedBody } from './transport/http.js';
+import { answerHead, replayHead, SKIPPED_STATUS, skippedBody } from './transport/http.js';
 
 /** What the interceptor knows of a guarded handler. */
 interface GuardedHandler {
   readonly plan: Plan;
   readonly answersByItself: boolean;
+  readonly renders: boolean;
 }
 
 /**
@@ -65,6 +67,7 @@ export class CmdxInterceptor implements NestInterceptor {
     return {
       plan: this.planner.plan(target, record.method),
       answersByItself: answersByItself(target, record.method),
+      renders: renders(target, record.method),
     };
   }
 
@@ -101,16 +104,24 @@ export class CmdxInterceptor implements NestInterceptor {
     return body;
   }
 
-  /** What is kept of an answer that has been made; nothing where nothing is kept. */
+  /** What is kept of an answer that has been made; nothing where nothing is kept, or can be. */
   #answerEnd(
     context: ExecutionContext,
-    { plan }: GuardedHandler,
+    { plan, renders: rendered }: GuardedHandler,
     value: unknown,
   ): AnswerEnd | undefined {
     if (!plan.keepsAnswers) return undefined;
     if (context.getType<string>() !== 'http') return { value, answer: undefined };
-    const { httpAdapter } = this.adapterHost;
-    return { value, answer: answerOf(httpAdapter, context.getArgByIndex(1), value) };
+    try {
+      const head = answerHead(this.adapterHost.httpAdapter, context.getArgByIndex(1));
+      return { value, answer: { ...head, body: value, rendered } };
+    } catch (error) {
+      // Thrown on, it would end the process: nobody listens to the end of a stream.
+      this.planner.warnOnce(
+        `${plan.task}: the head of an answer could not be read (${describeThrown(error)}), so duplicates of such calls get DuplicateError instead of it`,
+      );
+      return undefined;
+    }
   }
 }
 

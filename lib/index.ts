@@ -48,6 +48,7 @@ export type {
   OutcomeCodec,
   PolicyDefaults,
   RateLimitOptions,
+  RetryGate,
   RetryOptions,
   Scope,
 } from './policies/options.js';

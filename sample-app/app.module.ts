@@ -5,6 +5,7 @@ import { RedisStore } from 'nestjs-cmdx/redis';
 import { AccountsModule } from './accounts/accounts.module.js';
 import { AppController } from './app.controller.js';
 import { AuthModule } from './auth/auth.module.js';
+import { PaymentsModule } from './payments/payments.module.js';
 
 function createStore(url = process.env['REDIS_URL']): Store {
   return url ? new RedisStore({ url }) : new MemoryStore();
@@ -18,6 +19,7 @@ function createStore(url = process.env['REDIS_URL']): Store {
     ScheduleModule.forRoot(),
     AccountsModule,
     AuthModule,
+    PaymentsModule,
   ],
   controllers: [AppController],
 })

@@ -10,6 +10,7 @@ import {
   announceAdmitted,
   announceBypass,
   hold,
+  patienceMs,
   type Refusal,
   refuseBy,
   refusedRing,
@@ -150,15 +151,8 @@ function judge(
     return undefined;
   }
   const { ring, reply } = refused;
-  if (ring.policy.patienceMs(reply) > 0 && !run.isHeldByChain(holderOf(reply))) {
-    return waitForTurn(run, batch.asking, refused);
-  }
+  if (patienceMs(run, refused) > 0) return waitForTurn(run, batch.asking, refused);
   return refuseBy(run, ring.policy, ring.policy.refusal(ring.key, reply, run.answersHttp));
-}
-
-/** The token that the key of a refused ring belongs to. */
-function holderOf(reply: EnterReply): string | undefined {
-  return 'holder' in reply ? reply.holder : undefined;
 }
 
 /** Tells, in ring order, which rings let pass and which stepped aside, up to the first refusal. */

@@ -33,7 +33,7 @@ export interface PlannedRing {
 }
 
 /** A gate of a retry: asked about what was thrown, before the sleep. */
-export interface RetryGate {
+export interface CompiledRetryGate {
   readonly read: (invocation: Invocation, error: unknown, attempt: number) => unknown;
   /** The answer that lets the body be repeated: true for `if`, false for `unless`. */
   readonly wanted: boolean;
@@ -42,7 +42,7 @@ export interface RetryGate {
 /** How the body of a method is repeated. */
 export interface PlannedRetry {
   readonly policy: RetryPolicy;
-  readonly gates: readonly RetryGate[];
+  readonly gates: readonly CompiledRetryGate[];
 }
 
 /** What will happen around one method of one class. Frozen, made once. */

@@ -33,15 +33,30 @@ export interface NeedsStore {
   readonly policy: StorePolicy | OwnPolicy;
 }
 
+/** A ring that said no, and its answer. */
+export interface RefusedRing {
+  readonly ring: AskingRing;
+  readonly reply: EnterReply;
+}
+
 /** The ring whose answer, the last one, is a no. */
 export function refusedRing(
   asking: readonly AskingRing[],
   replies: readonly EnterReply[],
-): { readonly ring: AskingRing; readonly reply: EnterReply } | undefined {
+): RefusedRing | undefined {
   const last = replies.length - 1;
   const reply = replies[last];
   const ring = asking[last];
   return reply && ring && !reply.admitted ? { ring, reply } : undefined;
+}
+
+/**
+ * Milliseconds that the call may wait for another answer, counted from its first no. None where its
+ * own chain holds the key: it would wait for itself.
+ */
+export function patienceMs(run: Run, { ring, reply }: RefusedRing): number {
+  const holder = 'holder' in reply ? reply.holder : undefined;
+  return run.isHeldByChain(holder) ? 0 : ring.policy.patienceMs(reply);
 }
 
 /** Keeps what the store has granted. A refused trip has granted nothing that lasts. */

@@ -4,7 +4,9 @@ import { leave } from './leaving.js';
 import {
   announceAdmitted,
   hold,
+  patienceMs,
   type Refusal,
+  type RefusedRing,
   refuseBy,
   refusedRing,
   storeFailed,
@@ -21,12 +23,6 @@ const LONGEST_PAUSE_MS = 200;
  */
 const PAUSE_PER_WAITER_MS = 3;
 const LONGEST_CROWDED_PAUSE_MS = 1_000;
-
-/** A ring that said no, and its answer. */
-interface RefusedRing {
-  readonly ring: AskingRing;
-  readonly reply: EnterReply;
-}
 
 /**
  * Tries again until the ring lets pass, says no for good, or its patience is used up. Whoever waits
@@ -66,12 +62,10 @@ async function tryAgain(
 ): Promise<Refusal | undefined> {
   const { clock, waiters } = run.runtime;
   const since = clock.now();
+  const leftFor = (no: RefusedRing): number => since + patienceMs(run, no) - clock.now();
   let refused = first;
-  for (let longest = FIRST_PAUSE_MS; ; longest = Math.min(longest * 2, LONGEST_PAUSE_MS)) {
-    const { policy, key } = refused.ring;
-    const left = since + policy.patienceMs(refused.reply) - clock.now();
-    if (left <= 0)
-      return refuseBy(run, policy, policy.refusal(key, refused.reply, run.answersHttp));
+  let left = leftFor(first);
+  for (let longest = FIRST_PAUSE_MS; left > 0; longest = Math.min(longest * 2, LONGEST_PAUSE_MS)) {
     const crowd = (waiters.get(first.ring.key) ?? 1) * PAUSE_PER_WAITER_MS;
     const pause = jitter(Math.max(longest, Math.min(crowd, LONGEST_CROWDED_PAUSE_MS)));
     await run.runtime.pause(run, Math.min(left, pause, remainingMs(refused.reply)));
@@ -83,15 +77,17 @@ async function tryAgain(
       return storeFailed(run, repeated, error);
     }
     const again = refusedRing(repeated, replies);
+    left = again ? leftFor(again) : 0;
     // What passes only on the way to another no is told when the answer is final.
-    const final = !again || again.ring.policy.patienceMs(again.reply) <= 0;
-    announce(run, repeated, replies, announced, final);
+    announce(run, repeated, replies, announced, left <= 0);
     if (!again) {
       hold(run, repeated, replies);
       return undefined;
     }
     refused = again;
   }
+  const { policy, key } = refused.ring;
+  return refuseBy(run, policy, policy.refusal(key, refused.reply, run.answersHttp));
 }
 
 /** Tells each ring that lets pass: some once in the invocation, when the answer is final. */

@@ -1,4 +1,4 @@
-import { isThenable } from '../awaitable.js';
+import { askAll } from '../awaitable.js';
 import type { CompiledKey } from './compiled-key.js';
 import { escapePart, toText } from './store-key.js';
 
@@ -14,20 +14,20 @@ export function scopedKey(
   scope: CompiledKey | 'shared',
 ): CompiledKey | undefined {
   if (scope === 'shared') {
-    return key && { ...key, read: (invocation) => compose([key.read(invocation)]) };
+    return key && { ...key, read: (invocation) => askAll([() => key.read(invocation)], join) };
   }
   const parts = key ? [scope, key] : [scope];
   return {
-    read: (invocation) => compose(parts.map((part) => part.read(invocation))),
+    read: (invocation) =>
+      askAll(
+        parts.map((part) => () => part.read(invocation)),
+        join,
+      ),
     async: parts.some((part) => part.async),
     fromRequest: parts.some((part) => part.fromRequest),
     headers: key?.headers ?? 'none',
     text: parts.map((part) => part.text).join(' : '),
   };
-}
-
-function compose(values: readonly unknown[]): unknown {
-  return values.some(isThenable) ? Promise.all(values).then(join) : join(values);
 }
 
 function join(values: readonly unknown[]): string | undefined {

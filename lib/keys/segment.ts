@@ -1,5 +1,5 @@
 import { types } from 'node:util';
-import { isThenable } from '../awaitable.js';
+import { askAll } from '../awaitable.js';
 import { DefinitionError, show } from '../errors/definition.error.js';
 import type { Invocation } from '../invocation.js';
 import {
@@ -74,15 +74,13 @@ class CompositeKey implements BindableResolver {
   }
 
   call(invocation: Invocation): KeyValue | Promise<KeyValue> {
-    const values = this.parts.map((part) =>
-      typeof part === 'object' ? part.call(invocation) : part,
+    return askAll(
+      this.parts.map((part) => () => (typeof part === 'object' ? part.call(invocation) : part)),
+      (values) => this.#compose(values),
     );
-    return values.some(isThenable)
-      ? Promise.all(values).then((settled) => this.#compose(settled))
-      : this.#compose(values as KeyValue[]);
   }
 
-  #compose(values: readonly KeyValue[]): string | undefined {
+  #compose(values: readonly unknown[]): string | undefined {
     let key = this.texts[0] ?? '';
     for (const [position, value] of values.entries()) {
       const text = toText(value);

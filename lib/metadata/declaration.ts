@@ -8,6 +8,7 @@ import {
   isNestHandler,
   methodNames,
   returnsObservable,
+  streamsEvents,
 } from './nest-metadata.js';
 import {
   classPolicies,
@@ -38,6 +39,7 @@ export function declarationOf(
     jitters: jittersOf(target),
     returnsObservable: returnsObservable(target.prototype as object, method),
     handler,
+    streamsEvents: handler && streamsEvents(target, method),
     answersByItself: handler && answersByItself(target, method),
     fixedAnswer: handler ? fixedAnswer(target, method) : undefined,
     methodNamed(name) {

@@ -20,6 +20,7 @@ const HANDLER_MARKS = [
 ];
 const REDIRECT = '__redirect__';
 const RENDER = '__renderTemplate__';
+const SSE = '__sse__';
 const INJECTED_PARAMETERS = 'self:paramtypes';
 const INJECTED_PROPERTIES = 'self:properties_metadata';
 const MODULE_IMPORTS = 'imports';
@@ -104,12 +105,22 @@ export function answersByItself(target: AnyClass, method: PropertyKey): boolean 
   );
 }
 
+/** Whether the handler answers with a stream of events: `@Sse()`. */
+export function streamsEvents(target: AnyClass, method: PropertyKey): boolean {
+  return Reflect.hasMetadata(SSE, findMethod(target, method)?.value as object);
+}
+
+/** Whether a view is made of the handler's value: `@Render()`. */
+export function renders(target: AnyClass, method: PropertyKey): boolean {
+  return Reflect.hasMetadata(RENDER, findMethod(target, method)?.value as object);
+}
+
 /** The decorator with which a handler's answer is no body made of its value: it cannot say that it was skipped. */
 export function fixedAnswer(target: AnyClass, method: PropertyKey): string | undefined {
   if (answersByItself(target, method)) return '@Res() or @Next() without { passthrough: true }';
   const handler = findMethod(target, method)?.value as object;
   if (Reflect.hasMetadata(REDIRECT, handler)) return '@Redirect()';
-  return Reflect.hasMetadata(RENDER, handler) ? '@Render()' : undefined;
+  return renders(target, method) ? '@Render()' : undefined;
 }
 
 /** The emitted parameter types, `undefined` when the toolchain emits none. */

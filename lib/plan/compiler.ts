@@ -307,7 +307,7 @@ function assertAnswers(
   const site = ({ policy }: PlannedRing): string =>
     `${declaration.task}: ${DECORATOR_NAMES[policy.policy]}`;
   const keeping = rings.find((ring) => ring.policy.policy === 'idempotency');
-  if (keeping && stream) {
+  if (keeping && (stream || declaration.streamsEvents)) {
     throw new DefinitionError(
       `${site(keeping)}: expected a method that returns a Promise, got one that returns an Observable, whose values cannot be kept`,
     );

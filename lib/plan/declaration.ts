@@ -12,7 +12,11 @@ import type {
 
 /** Options as written, whichever policy's. */
 export type WrittenOptions = Readonly<
-  LockOptions & RateLimitOptions & IdempotencyOptions & CircuitBreakerOptions & RetryOptions
+  LockOptions &
+    RateLimitOptions &
+    IdempotencyOptions &
+    CircuitBreakerOptions &
+    Omit<RetryOptions, 'if' | 'unless'>
 >;
 
 /** One decorator as it was written. */
@@ -42,6 +46,8 @@ export interface MethodDeclaration {
   readonly returnsObservable: boolean;
   /** Whether Nest itself calls the method. */
   readonly handler: boolean;
+  /** Whether the handler answers with a stream of events: `@Sse()`. */
+  readonly streamsEvents: boolean;
   /** Whether the handler writes its answer itself, with `@Res()` or `@Next()`. */
   readonly answersByItself: boolean;
   /** The decorator with which a handler's answer cannot say that it was skipped, if it has one. */

@@ -1,8 +1,8 @@
 import { types } from 'node:util';
-import type { CompiledGate, RetryGate } from '../envelope/plan.js';
+import type { CompiledGate, CompiledRetryGate } from '../envelope/plan.js';
 import { DefinitionError } from '../errors/definition.error.js';
 import type { Invocation } from '../invocation.js';
-import type { Gate, GateObject } from '../policies/options.js';
+import type { Gate, GateObject, RetryGate, RetryOptions } from '../policies/options.js';
 import type { MethodDeclaration, WrittenOptions } from './declaration.js';
 
 /**
@@ -31,10 +31,10 @@ export function compileGates(
  * @throws DefinitionError when a gate names a method that instances do not have
  */
 export function compileRetryGates(
-  options: WrittenOptions,
+  options: RetryOptions,
   declaration: MethodDeclaration,
   site: string,
-): readonly RetryGate[] {
+): readonly CompiledRetryGate[] {
   return (['if', 'unless'] as const).flatMap((name) => {
     const gate = options[name];
     if (gate === undefined) return [];
@@ -46,7 +46,7 @@ export function compileRetryGates(
 
 /** Calls a gate, whatever its form, with these arguments. */
 function callable(
-  gate: Gate,
+  gate: Gate | RetryGate,
   declaration: MethodDeclaration,
   where: string,
 ): (invocation: Invocation, args: readonly unknown[]) => unknown {

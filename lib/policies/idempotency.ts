@@ -24,6 +24,7 @@ import type {
   LeaveReply,
   LeaveStep,
 } from '../store/store.js';
+import { undoOf } from '../store/undo.js';
 import type { IdempotencyPayload } from '../telemetry/events.js';
 import { type OutcomeSettings, OutcomeText } from './outcome.js';
 import { OUTCOME_TABLE } from './outcome-table.js';
@@ -138,10 +139,10 @@ export class IdempotencyPolicy implements StorePolicy {
     }
   }
 
-  giveBack(step: EnterStep, reply: EnterReply, ending: Ending): LeaveStep {
-    const { key, token, leaseMs, ttlMs, fingerprint } = step as ClaimStep;
+  giveBack(step: EnterStep, reply: EnterReply, ending: Ending): LeaveStep | undefined {
     const { claim } = OUTCOME_TABLE[ending.kind];
-    if (claim === 'drop') return { kind: 'unclaim', key, token, ttlMs: leaseMs };
+    if (claim === 'drop') return undoOf(step);
+    const { key, token, ttlMs, fingerprint } = step as ClaimStep;
     const { run } = reply as ClaimReply;
     const outcome = claim === 'keep' ? this.#keep(ending) : undefined;
     return { kind: 'complete', key, token, run, ttlMs, fingerprint, outcome };

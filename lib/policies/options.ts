@@ -83,6 +83,22 @@ export interface CircuitBreakerOptions extends CommonOptions {
   readonly failOn?: ErrorSelection;
 }
 
+/**
+ * Whether a body is repeated: a constant, the name of a method of the instance, a function of
+ * `(error, attempt)` (`this` = the instance), or an object with `call(invocation, error, attempt)`.
+ */
+export type RetryGate =
+  | boolean
+  | string
+  | ((...args: never[]) => boolean | undefined | Promise<boolean | undefined>)
+  | ({
+      call(
+        invocation: Invocation,
+        error: unknown,
+        attempt: number,
+      ): boolean | undefined | Promise<boolean | undefined>;
+    } & { readonly apply?: never });
+
 export interface RetryOptions {
   /** Most repetitions. Default 3, so that the body runs at most four times; 0 turns repeating off. */
   readonly limit?: number;
@@ -93,9 +109,9 @@ export interface RetryOptions {
   /** The longest sleep. Default: none. */
   readonly maxDelay?: Duration;
   /** Asked with `(error, attempt)` before each sleep: repeats only if it passes. */
-  readonly if?: Gate;
+  readonly if?: RetryGate;
   /** Asked with `(error, attempt)` before each sleep: repeats unless it passes. */
-  readonly unless?: Gate;
+  readonly unless?: RetryGate;
 }
 
 type ScopeValue = string | number | bigint | null | undefined;
@@ -161,7 +177,10 @@ export interface IdempotencyOptions extends Omit<CommonOptions, 'stream'> {
   readonly scope?: Scope;
   /** Default: JSON that also keeps Date, bigint, Buffer, Map, Set and the like. */
   readonly codec?: OutcomeCodec;
-  /** The class of what the method returns: one instance, or an array of them. */
+  /**
+   * The class of what the method returns: one instance, or an array of them. Properties are kept, so
+   * it is not for a class with `#private` fields.
+   */
   readonly returns?: abstract new (...args: never[]) => object;
   /** The largest outcome that is kept, encoded; a larger one is remembered as done. Default 64 KiB. */
   readonly maxBytes?: number;

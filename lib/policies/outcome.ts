@@ -1,4 +1,6 @@
+import { isDeepStrictEqual } from 'node:util';
 import type { Answer, Replay } from '../answer.js';
+import { show } from '../errors/definition.error.js';
 import type { OutcomeCodec } from './options.js';
 import type { Ending } from './policy.js';
 import { richJson, UnencodableError } from './rich-json.js';
@@ -29,6 +31,7 @@ export class OutcomeText {
 
   /** @throws UnencodableError, or what the codec throws, when it cannot be kept */
   encode(ending: Ending & { readonly kind: 'returned' | 'answered' }): string {
+    assertNoStream(ending.kind === 'answered' ? ending.answer.body : ending.value);
     const text =
       ending.kind === 'answered'
         ? ANSWER + this.#encodeAnswer(ending.answer)
@@ -56,14 +59,21 @@ export class OutcomeText {
   #encodeValue(value: unknown): string {
     const prototype = this.settings.returns?.prototype as object | undefined;
     if (prototype && isInstance(value, prototype)) {
-      return INSTANCE + this.#codec.encode({ ...value });
+      return INSTANCE + this.#write({ ...value });
     }
     if (prototype && Array.isArray(value) && value.length > 0) {
       if (value.every((each) => isInstance(each, prototype))) {
-        return INSTANCES + this.#codec.encode(value.map((each: object) => ({ ...each })));
+        return INSTANCES + this.#write(value.map((each: object) => ({ ...each })));
       }
     }
-    return VALUE + this.#codec.encode(value);
+    return VALUE + this.#write(value);
+  }
+
+  /** `JSON.stringify` alone is a codec that answers no text for `undefined`. */
+  #write(value: unknown): string {
+    const text: unknown = this.#codec.encode(value);
+    if (typeof text === 'string') return text;
+    throw new UnencodableError(`the codec answered no text, but ${show(text)}`);
   }
 
   #decodeValue(form: string | undefined, text: string): unknown {
@@ -71,35 +81,51 @@ export class OutcomeText {
     if (form === VALUE) return value;
     const prototype = this.settings.returns?.prototype as object | undefined;
     if (!prototype) throw new UnencodableError('an instance, and the option "returns" is gone');
-    const revive = (properties: object): object =>
-      Object.assign(Object.create(prototype) as object, properties);
-    return form === INSTANCE ? revive(value as object) : (value as object[]).map(revive);
+    return form === INSTANCE
+      ? revive(prototype, value as object)
+      : (value as object[]).map((each) => revive(prototype, each));
   }
 
-  #encodeAnswer({ status, headers, body }: Answer): string {
-    const json = this.settings.codec ? undefined : sentAsJson(body);
+  #encodeAnswer({ status, headers, body, rendered }: Answer): string {
+    const json = this.settings.codec || rendered ? undefined : sentAsJson(body);
     const form: BodyForm = json === undefined ? 'codec' : 'json';
-    return `${JSON.stringify([status, headers, form])}\n${json ?? this.#codec.encode(body)}`;
+    return `${JSON.stringify([status, headers, rendered, form])}\n${json ?? this.#write(body)}`;
   }
 
   #decodeAnswer(text: string): Answer {
     const end = text.indexOf('\n');
-    const [status, headers, form] = JSON.parse(text.slice(0, end)) as [
-      number,
-      Record<string, string>,
+    const [status, headers, rendered, form] = JSON.parse(text.slice(0, end)) as [
+      Answer['status'],
+      Answer['headers'],
+      Answer['rendered'],
       BodyForm,
     ];
     const body = text.slice(end + 1);
     return {
       status,
       headers,
+      rendered,
       body: form === 'json' ? (JSON.parse(body) as unknown) : this.#codec.decode(body),
     };
   }
 }
 
+/**
+ * Whether a value is an instance of that class itself, and its properties are all there is to it:
+ * what a Map, a Date or an error holds is none of them.
+ */
 function isInstance(value: unknown, prototype: object): value is object {
-  return typeof value === 'object' && value !== null && Object.getPrototypeOf(value) === prototype;
+  return (
+    typeof value === 'object' &&
+    value !== null &&
+    Object.getPrototypeOf(value) === prototype &&
+    isDeepStrictEqual(revive(prototype, { ...value }), value)
+  );
+}
+
+/** Defined, not assigned: an accessor of the class has no say in what the instance once had. */
+function revive(prototype: object, properties: object): object {
+  return Object.create(prototype, Object.getOwnPropertyDescriptors(properties)) as object;
 }
 
 /**
@@ -107,16 +133,30 @@ function isInstance(value: unknown, prototype: object): value is object {
  * again byte by byte. Not so what some adapter sends as it is.
  */
 function sentAsJson(body: unknown): string | undefined {
-  if (typeof body !== 'object' || body === null) return undefined;
-  if (isStream(body)) throw new UnencodableError('a stream');
-  if (ArrayBuffer.isView(body)) return undefined;
+  if (typeof body !== 'object' || body === null || ArrayBuffer.isView(body)) return undefined;
+  // Fastify answers it as if it had been thrown.
+  if (body instanceof Error) throw new UnencodableError('an error');
   const json: string | undefined = JSON.stringify(body);
   return json?.startsWith('{') || json?.startsWith('[') ? json : undefined;
 }
 
-/** A stream of Node or of the web, Nest's `StreamableFile`, a `Response`: read once, then empty. */
-function isStream(body: object): boolean {
-  return ['pipe', 'getStream', 'getReader', 'arrayBuffer'].some(
-    (name) => typeof (body as Record<string, unknown>)[name] === 'function',
+/** Nest also sends the stream that an interceptor has wrapped: `{ data: stream }`. */
+function assertNoStream(value: unknown): void {
+  if (typeof value !== 'object' || value === null) return;
+  const plain = Object.getPrototypeOf(value) === Object.prototype;
+  if (isStream(value) || (plain && Object.values(value).some(isStream))) {
+    throw new UnencodableError('a stream');
+  }
+}
+
+/** What a stream of Node or of the web, a generator, Nest's `StreamableFile` or a `Response` can do. */
+const READ_ONCE = ['pipe', 'getStream', 'getReader', 'arrayBuffer', Symbol.asyncIterator] as const;
+
+/** Whether a value is empty once it has been read. */
+function isStream(value: unknown): boolean {
+  return (
+    typeof value === 'object' &&
+    value !== null &&
+    READ_ONCE.some((name) => typeof (value as Record<PropertyKey, unknown>)[name] === 'function')
   );
 }

@@ -28,7 +28,7 @@ export class RetryPolicy {
    * that is later than `maxDelay`, there is no point in asking again.
    *
    * @param previousMs the sleep before the last repetition, if there was one
-   * @returns milliseconds; `undefined` when no repetition makes sense
+   * @returns whole milliseconds; `undefined` when no repetition makes sense
    * @throws RangeError when a custom jitter answers no number of seconds
    */
   delayMs(error: unknown, attempt: number, previousMs: number | undefined): number | undefined {
@@ -44,7 +44,7 @@ export class RetryPolicy {
       random: Math.random(),
       error,
     });
-    const ms = typeof seconds === 'number' ? Math.min(seconds * 1_000, maxDelayMs) : Number.NaN;
+    const ms = typeof seconds === 'number' ? Math.min(toWholeMs(seconds), maxDelayMs) : Number.NaN;
     if (!(ms >= 0 && ms < Infinity)) {
       throw new RangeError(`A jitter answered ${String(seconds)}; expected seconds, at least 0`, {
         cause: error,
@@ -52,6 +52,11 @@ export class RetryPolicy {
     }
     return ms;
   }
+}
+
+/** Three times 0.2 s are 600 ms, although 3 * 0.2 is 0.6000000000000001 in floating point. */
+function toWholeMs(seconds: number): number {
+  return Math.round(seconds * 1_000);
 }
 
 /**
@@ -66,14 +71,14 @@ export function retryAfterMs(error: unknown, now = Date.now()): number | undefin
     if (typeof retryAfter === 'number') return retryAfter;
     return headerOf(response?.headers) ?? headerOf(headers);
   });
-  let ms = typeof said === 'number' ? said * 1_000 : Number.NaN;
+  let ms = typeof said === 'number' ? toWholeMs(said) : Number.NaN;
   if (typeof said === 'string') ms = readRetryAfter(said.trim(), now);
   return ms >= 0 && ms < Infinity ? ms : undefined;
 }
 
 /** @returns milliseconds; NaN for what is neither seconds nor a date */
 function readRetryAfter(said: string, now: number): number {
-  if (/^\d+(\.\d+)?$/.test(said)) return Number(said) * 1_000;
+  if (/^\d+(\.\d+)?$/.test(said)) return toWholeMs(Number(said));
   // `Date.parse` makes a date of almost any text with a number in it.
   if (!/^(mon|tue|wed|thu|fri|sat|sun)/i.test(said)) return Number.NaN;
   const at = Date.parse(/gmt$/i.test(said) ? said : `${said} GMT`);

@@ -4,17 +4,58 @@ import type { OutcomeCodec } from './options.js';
 /** Why a value has no text. */
 export class UnencodableError extends Error {}
 
-/** Node's Buffer, which the codec would otherwise take for a class that it does not know. */
-const BufferPlugin = createPlugin<Buffer, { base64: SerovalNode }>({
-  tag: 'Buffer',
-  test: (value) => Buffer.isBuffer(value),
+/** The views of bytes that a text may name, `Buffer` apart: nothing else is ever made of a name. */
+const VIEWS: ReadonlyMap<string, new (bytes: ArrayBuffer) => ArrayBufferView> = new Map(
+  [
+    Int8Array,
+    Uint8Array,
+    Uint8ClampedArray,
+    Int16Array,
+    Uint16Array,
+    Int32Array,
+    Uint32Array,
+    Float32Array,
+    Float64Array,
+    BigInt64Array,
+    BigUint64Array,
+    DataView,
+  ].map((view) => [view.name, view]),
+);
+
+/** By the prototype, which an instance of a derived class does not have. */
+const VIEW_NAMES: ReadonlyMap<unknown, string> = new Map([
+  [Buffer.prototype, 'Buffer'],
+  ...[...VIEWS].map(([name, view]) => [view.prototype as unknown, name] as const),
+]);
+
+/**
+ * The bytes of a view, and no others: the memory under a small Buffer is shared with its neighbours,
+ * which belong to somebody else.
+ */
+const ViewPlugin = createPlugin<ArrayBufferView, { view: SerovalNode; base64: SerovalNode }>({
+  tag: 'view',
+  test: (value) => ArrayBuffer.isView(value),
   skipPlainObjects: true,
-  parse: { sync: (value, context) => ({ base64: context.parse(value.toString('base64')) }) },
-  serialize: (node, context) => `Buffer.from(${context.serialize(node.base64)},'base64')`,
-  deserialize: (node, context) => Buffer.from(context.deserialize<string>(node.base64), 'base64'),
+  parse: {
+    sync: (value, context) => ({
+      view: context.parse(VIEW_NAMES.get(Object.getPrototypeOf(value))),
+      base64: context.parse(bytesOf(value).toString('base64')),
+    }),
+  },
+  serialize: (node, context) =>
+    `new ${context.serialize(node.view)}(${context.serialize(node.base64)})`,
+  deserialize(node, context) {
+    const bytes = Buffer.from(context.deserialize<string>(node.base64), 'base64');
+    const View = VIEWS.get(context.deserialize<string>(node.view));
+    return View ? new View(Uint8Array.from(bytes).buffer) : bytes;
+  },
 });
 
-const PLUGINS = [BufferPlugin];
+function bytesOf({ buffer, byteOffset, byteLength }: ArrayBufferView): Buffer {
+  return Buffer.from(buffer, byteOffset, byteLength);
+}
+
+const PLUGINS = [ViewPlugin];
 
 /**
  * JSON that keeps what JSON loses: `undefined`, Date, bigint, Buffer, Map, Set, typed arrays,
@@ -39,35 +80,45 @@ function assertPlain(value: unknown, seen: Set<object>): void {
   if (typeof value === 'symbol') throw new UnencodableError('a symbol');
   if (typeof value !== 'object' || value === null || seen.has(value)) return;
   seen.add(value);
+  if (Object.getOwnPropertySymbols(value).length > 0) throw new UnencodableError('a symbol');
   switch (Object.getPrototypeOf(value) as unknown) {
     case Date.prototype:
-    case Buffer.prototype:
     case ArrayBuffer.prototype:
-      return;
+      return assertNothingElse(Object.keys(value));
     case Map.prototype:
+      assertNothingElse(Object.keys(value));
       for (const [key, each] of value as Map<unknown, unknown>) {
         assertPlain(key, seen);
         assertPlain(each, seen);
       }
       return;
     case Set.prototype:
+      assertNothingElse(Object.keys(value));
+      for (const each of value as Set<unknown>) assertPlain(each, seen);
+      return;
     case Array.prototype:
-      for (const each of value as Iterable<unknown>) assertPlain(each, seen);
+      // Positions come first, whatever the order in which properties were added.
+      assertNothingElse(Object.keys(value).slice(-1).filter(isNoPosition));
+      for (const each of value as unknown[]) assertPlain(each, seen);
       return;
     case Object.prototype:
     case null:
-      assertPlainProperties(value, seen);
+      // Something that iterates by itself would be used up by looking at it.
+      if (Symbol.iterator in value) throw new UnencodableError('an iterator');
+      for (const each of Object.values(value)) assertPlain(each, seen);
       return;
     default:
-      if (!ArrayBuffer.isView(value)) {
+      // A view's further properties are not looked for: to list its positions costs more than to keep it.
+      if (!VIEW_NAMES.has(Object.getPrototypeOf(value))) {
         throw new UnencodableError(`an instance of ${value.constructor?.name || 'a class'}`);
       }
   }
 }
 
-function assertPlainProperties(value: object, seen: Set<object>): void {
-  // Something that iterates by itself would be used up by looking at it.
-  if (Symbol.iterator in value) throw new UnencodableError('an iterator');
-  if (Object.getOwnPropertySymbols(value).length > 0) throw new UnencodableError('a symbol');
-  for (const each of Object.values(value)) assertPlain(each, seen);
+function isNoPosition(name: string): boolean {
+  return !/^\d+$/.test(name);
+}
+
+function assertNothingElse([name]: readonly string[]): void {
+  if (name !== undefined) throw new UnencodableError(`a further property "${name}"`);
 }

@@ -180,7 +180,7 @@ export interface UnclaimStep {
   readonly kind: 'unclaim';
   readonly key: string;
   readonly token: string;
-  /** The claim's lease in milliseconds: how long dropping it later still makes sense. */
+  /** How long the record of a claim lives, in milliseconds: how long dropping it later still makes sense. */
   readonly ttlMs: number;
 }
 

@@ -8,8 +8,11 @@ export function undoOf(step: EnterStep): LeaveStep | undefined {
       return { kind: 'release', key, token: step.token, ttlMs: step.ttlMs };
     case 'circuit':
       return { kind: 'unpermit', key, token: step.token, ttlMs: step.probeMs };
-    case 'claim':
-      return { kind: 'unclaim', key, token: step.token, ttlMs: step.leaseMs };
+    case 'claim': {
+      // The record of a claim outlives its lease, and until it is dropped nobody can begin.
+      const { token, leaseMs, ttlMs } = step;
+      return { kind: 'unclaim', key, token, ttlMs: leaseMs + ttlMs };
+    }
     default:
       return undefined;
   }

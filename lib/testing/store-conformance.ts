@@ -1,46 +1,21 @@
 import assert from 'node:assert/strict';
-import { randomUUID } from 'node:crypto';
 import { Deadline } from '../clock/deadline.js';
 import { isStoreError } from '../errors/store.error.js';
-import type {
-  EnterReply,
-  EnterStep,
-  FixedWindowReply,
-  FixedWindowStep,
-  LeakyBucketReply,
-  LeakyBucketStep,
-  LeaseReply,
-  LeaseStep,
-  LeaveReply,
-  ReleaseStep,
-  Store,
-} from '../store/store.js';
+import type { EnterReply, FixedWindowReply } from '../store/store.js';
+import {
+  bucketStep,
+  leaseStep,
+  LONG_MS,
+  releaseStep,
+  SHORT_MS,
+  statement,
+  type StoreConformanceCase,
+  type StoreHarness,
+  windowStep,
+} from './conformance-bench.js';
+import { claims } from './conformance-claims.js';
 
-/** A store under test and the time it lives in. */
-export interface StoreHarness {
-  readonly store: Store;
-  /** Moves the store's time on by so many milliseconds: a manual clock, or really waiting. */
-  advance(ms: number): Promise<void>;
-  /** How many milliseconds may pass by themselves between two calls; 0 with a manual clock. */
-  readonly slackMs: number;
-  /**
-   * Writes a raw text past the store, to see broken state heal; `ttlMs` undefined means no ttl.
-   * Leave it out for a store whose state nobody else can touch.
-   */
-  readonly plant?: (key: string, value: string, ttlMs: number | undefined) => Promise<void>;
-  /** Closes the store and whatever was opened for it. */
-  dispose(): Promise<void>;
-}
-
-/** One statement of the contract. */
-export interface StoreConformanceCase {
-  readonly name: string;
-  /**
-   * @param createHarness makes a fresh harness; keys are unique, so the state behind it may be shared
-   * @throws AssertionError when the store breaks the contract
-   */
-  run(createHarness: () => Promise<StoreHarness>): Promise<void>;
-}
+export type { StoreConformanceCase, StoreHarness } from './conformance-bench.js';
 
 /** Any test runner's way to define a test: `it` or `test` of jest, vitest and node:test. */
 export type DefineTest = (name: string, run: () => Promise<void>) => unknown;
@@ -52,98 +27,6 @@ export type DefineTest = (name: string, run: () => Promise<void>) => unknown;
  */
 export function storeConformance(it: DefineTest, createHarness: () => Promise<StoreHarness>): void {
   for (const { name, run } of storeConformanceCases) it(name, () => run(createHarness));
-}
-
-const PATIENCE_MS = 5_000;
-/** Long enough that a real store's own delays stay far below it, short enough to wait for. */
-const SHORT_MS = 300;
-const LONG_MS = 60_000;
-
-/** What a case works with: the harness, keys nobody else uses, and shorthands for single steps. */
-class Bench {
-  readonly #scope = randomUUID();
-
-  constructor(readonly harness: StoreHarness) {}
-
-  get store(): Store {
-    return this.harness.store;
-  }
-
-  key(name: string): string {
-    return `conformance:${this.#scope}:${name}`;
-  }
-
-  async enter(...steps: EnterStep[]): Promise<EnterReply[]> {
-    return this.store.enter(steps, Deadline.after(PATIENCE_MS));
-  }
-
-  async leave(...steps: ReleaseStep[]): Promise<LeaveReply[]> {
-    return this.store.leave(steps);
-  }
-
-  async window(key: string, max: number, windowMs = LONG_MS): Promise<FixedWindowReply> {
-    const [reply] = await this.enter(windowStep(key, max, windowMs));
-    assert.equal(reply?.kind, 'fixed_window');
-    return reply;
-  }
-
-  async pour(key: string, capacityMs: number, costMs: number): Promise<LeakyBucketReply> {
-    const [reply] = await this.enter(bucketStep(key, capacityMs, costMs));
-    assert.equal(reply?.kind, 'leaky_bucket');
-    return reply;
-  }
-
-  async lease(key: string, token: string, ttlMs = LONG_MS): Promise<LeaseReply> {
-    const [reply] = await this.enter(leaseStep(key, token, ttlMs));
-    assert.equal(reply?.kind, 'lease');
-    return reply;
-  }
-
-  async release(key: string, token: string): Promise<boolean> {
-    const [reply] = await this.leave(releaseStep(key, token));
-    assert.equal(reply?.kind, 'release');
-    return reply.released;
-  }
-
-  /** Some time may have passed since `expected` was true. */
-  isRemaining(actual: number | undefined, expected: number): void {
-    assert.ok(actual !== undefined, 'expected a remaining time');
-    const lowest = expected - this.harness.slackMs;
-    assert.ok(
-      actual >= lowest && actual <= expected,
-      `expected a time between ${lowest} and ${expected}, got ${actual}`,
-    );
-  }
-}
-
-function windowStep(key: string, max: number, windowMs = LONG_MS): FixedWindowStep {
-  return { kind: 'fixed_window', key, max, windowMs };
-}
-
-function bucketStep(key: string, capacityMs: number, costMs: number): LeakyBucketStep {
-  return { kind: 'leaky_bucket', key, capacityUs: capacityMs * 1_000, costUs: costMs * 1_000 };
-}
-
-function leaseStep(key: string, token: string, ttlMs = LONG_MS): LeaseStep {
-  return { kind: 'lease', key, token, ttlMs };
-}
-
-function releaseStep(key: string, token: string): ReleaseStep {
-  return { kind: 'release', key, token, ttlMs: LONG_MS };
-}
-
-function statement(name: string, check: (bench: Bench) => Promise<void>): StoreConformanceCase {
-  return {
-    name,
-    run: async (createHarness) => {
-      const harness = await createHarness();
-      try {
-        await check(new Bench(harness));
-      } finally {
-        await harness.dispose();
-      }
-    },
-  };
 }
 
 const fixedWindow = [
@@ -496,6 +379,7 @@ export const storeConformanceCases: readonly StoreConformanceCase[] = [
   ...fixedWindow,
   ...leakyBucket,
   ...lease,
+  ...claims,
   ...batches,
   ...primitives,
   ...healing,

@@ -76,6 +76,7 @@ const REPLAYED_HEADER = 'Idempotent-Replayed';
 const KEPT_HEADERS = [
   'cache-control',
   'content-disposition',
+  'content-encoding',
   'content-language',
   'content-location',
   'content-type',
@@ -86,18 +87,17 @@ const KEPT_HEADERS = [
   'location',
 ] as const;
 
-/** What a handler is about to answer, as far as it can be given again. */
-export function answerOf(
+/** What a handler is about to answer, as far as it can be given again: status and headers. */
+export function answerHead(
   adapter: AbstractHttpAdapter,
   response: { readonly statusCode: number },
-  body: unknown,
-): Answer {
-  const headers: Record<string, string> = {};
+): Pick<Answer, 'status' | 'headers'> {
+  const headers: Record<string, string | string[]> = {};
   for (const name of KEPT_HEADERS) {
-    const value: unknown = adapter.getHeader(response, name);
-    if (typeof value === 'string') headers[name] = value;
+    const value: string | number | string[] | undefined = adapter.getHeader(response, name);
+    if (value !== undefined) headers[name] = Array.isArray(value) ? value : String(value);
   }
-  return { status: response.statusCode, headers, body };
+  return { status: response.statusCode, headers };
 }
 
 /** Prepares a response for being answered with what was answered before. */
@@ -107,6 +107,9 @@ export function replayHead(
   { status, headers }: Answer,
 ): void {
   adapter.status(response, status);
-  for (const [name, value] of Object.entries(headers)) adapter.setHeader(response, name, value);
+  for (const [name, value] of Object.entries(headers)) {
+    // Both adapters take a list, which their common type does not say.
+    adapter.setHeader(response, name, value as string);
+  }
   adapter.setHeader(response, REPLAYED_HEADER, 'true');
 }

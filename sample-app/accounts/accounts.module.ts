@@ -7,5 +7,6 @@ import { NightlyReconciliation } from './nightly-reconciliation.js';
 @Module({
   controllers: [AccountsController],
   providers: [Accounts, Bank, NightlyReconciliation],
+  exports: [Accounts],
 })
 export class AccountsModule {}

@@ -14,4 +14,8 @@ export class Bank {
     await sleep(2_000);
     return STATEMENTS.get(accountId) ?? 0;
   }
+
+  async confirm(_accountId: string, _amount: number): Promise<void> {
+    await sleep(1_000);
+  }
 }

@@ -1,6 +1,6 @@
 import { Injectable, Logger } from '@nestjs/common';
 import { Cron, CronExpression } from '@nestjs/schedule';
-import { Cmdx, LockWith } from 'nestjs-cmdx';
+import { Cmdx, IdempotentBy } from 'nestjs-cmdx';
 import { Accounts } from './accounts.js';
 
 @Injectable()
@@ -12,8 +12,13 @@ export class NightlyReconciliation {
     private readonly accounts: Accounts,
   ) {}
 
-  @Cron(CronExpression.EVERY_DAY_AT_2AM)
-  @LockWith('nightly', { onBusy: 'skip' })
+  /** Once a night, however many replicas the scheduler wakes: the key is the night's date. */
+  @Cron(CronExpression.EVERY_DAY_AT_2AM, { timeZone: 'UTC' })
+  @IdempotentBy(() => new Date().toISOString().slice(0, 10), {
+    onDuplicate: 'skip',
+    onInProgress: 'skip',
+    onAbandoned: 'rerun',
+  })
   async run(): Promise<void> {
     for (const accountId of this.accounts.ids) {
       const result = await this.cmdx.execute(() => this.accounts.reconcile(accountId));

@@ -3,13 +3,16 @@ import * as fc from 'fast-check';
 import { Redis } from 'ioredis';
 import type { Clock } from '../../lib/clock/clock.js';
 import { Deadline } from '../../lib/clock/deadline.js';
+import { parseClaim } from '../../lib/store/claim.js';
 import { MemoryStore } from '../../lib/store/memory/memory.store.js';
 import { RedisStore } from '../../lib/store/redis/index.js';
 import type {
   EnterReply,
   EnterStep,
+  Hold,
+  KeyReport,
   LeaveReply,
-  ReleaseStep,
+  LeaveStep,
   Store,
 } from '../../lib/store/store.js';
 import { type RedisServer, startRedis } from '../support/redis-server.js';
@@ -25,12 +28,17 @@ const ROUNDING_MS = 2;
 
 type Action =
   | { readonly do: 'enter'; readonly steps: readonly EnterStep[] }
-  | { readonly do: 'leave'; readonly steps: readonly ReleaseStep[] }
+  | { readonly do: 'leave'; readonly steps: readonly LeaveStep[] }
+  | { readonly do: 'renew'; readonly holds: readonly Hold[] }
   | { readonly do: 'wait'; readonly ms: number };
 
 const lifetime = fc.integer({ min: 0, max: 4 }).map((grains) => grains * GRAIN_MS + OFFSET_MS);
 const token = fc.constantFrom('t1', 't2', 't3');
 const name = fc.integer({ min: 1, max: 3 });
+const claimKey = name.map((n) => `claim${n}`);
+const fingerprint = fc.constantFrom(undefined, undefined, 'f1', 'f2');
+/** Whole grains: added to a lease, the end of the record lies between two waits too. */
+const retention = fc.integer({ min: 1, max: 4 }).map((grains) => grains * GRAIN_MS);
 
 const enterStep: fc.Arbitrary<EnterStep> = fc.oneof(
   fc.record({
@@ -51,13 +59,50 @@ const enterStep: fc.Arbitrary<EnterStep> = fc.oneof(
     token,
     ttlMs: lifetime,
   }),
+  {
+    weight: 3,
+    arbitrary: fc.record({
+      kind: fc.constant('claim' as const),
+      key: claimKey,
+      token,
+      leaseMs: lifetime,
+      ttlMs: retention,
+      fingerprint,
+      onAbandoned: fc.constantFrom('fail' as const, 'rerun' as const),
+    }),
+  },
 );
 
-const releaseStep: fc.Arbitrary<ReleaseStep> = fc.record({
-  kind: fc.constant('release' as const),
-  key: name.map((n) => `lease${n}`),
+const leaveStep: fc.Arbitrary<LeaveStep> = fc.oneof(
+  fc.record({
+    kind: fc.constant('release' as const),
+    key: name.map((n) => `lease${n}`),
+    token,
+    ttlMs: fc.constant(1_000),
+  }),
+  fc.record({
+    kind: fc.constant('complete' as const),
+    key: claimKey,
+    token,
+    run: fc.integer({ min: 1, max: 3 }),
+    ttlMs: lifetime,
+    fingerprint,
+    outcome: fc.constantFrom(undefined, '', 'a:b\n', '{"id":1}'),
+  }),
+  fc.record({
+    kind: fc.constant('unclaim' as const),
+    key: claimKey,
+    token,
+    ttlMs: fc.constant(1_000),
+  }),
+);
+
+const hold: fc.Arbitrary<Hold> = fc.record({
+  kind: fc.constant('claim' as const),
+  key: claimKey,
   token,
-  ttlMs: fc.constant(1_000),
+  leaseMs: lifetime,
+  ttlMs: retention,
 });
 
 const action: fc.Arbitrary<Action> = fc.oneof(
@@ -72,7 +117,14 @@ const action: fc.Arbitrary<Action> = fc.oneof(
     weight: 2,
     arbitrary: fc.record({
       do: fc.constant('leave' as const),
-      steps: fc.array(releaseStep, { minLength: 1, maxLength: 3 }),
+      steps: fc.array(leaveStep, { minLength: 1, maxLength: 3 }),
+    }),
+  },
+  {
+    weight: 1,
+    arbitrary: fc.record({
+      do: fc.constant('renew' as const),
+      holds: fc.array(hold, { minLength: 1, maxLength: 3 }),
     }),
   },
   {
@@ -142,6 +194,7 @@ describe('do the stores decide alike?', () => {
         memory.useClock(clock);
         try {
           for (const next of actions) await compare(next, memory);
+          for (const key of ['claim1', 'claim2', 'claim3']) await compareRecords(key, memory);
         } finally {
           await memory.close();
         }
@@ -156,8 +209,15 @@ describe('do the stores decide alike?', () => {
       await age(observer, next.ms);
       clock.waitedMs += next.ms;
     } else if (next.do === 'leave') {
+      const started = performance.now();
       const expected: LeaveReply[] = await redis.leave(next.steps);
+      slowest = Math.max(slowest, performance.now() - started);
       expect(await memory.leave(next.steps)).toEqual(expected);
+    } else if (next.do === 'renew') {
+      const started = performance.now();
+      const expected = await redis.renew(next.holds);
+      slowest = Math.max(slowest, performance.now() - started);
+      expect(await memory.renew(next.holds)).toEqual(expected);
     } else {
       const started = performance.now();
       const expected = await redis.enter(next.steps, Deadline.after(5_000));
@@ -171,7 +231,30 @@ describe('do the stores decide alike?', () => {
       }
     }
   }
+
+  async function compareRecords(key: string, memory: Store): Promise<void> {
+    const expected = await redis.inspect(key);
+    const actual = await memory.inspect(key);
+    expect(factsOf(actual)).toEqual(factsOf(expected));
+    for (const [i, remains] of remainsOf(actual).entries()) {
+      const difference = remains - (remainsOf(expected)[i] ?? Infinity);
+      expect(Math.abs(difference)).toBeLessThanOrEqual(ROUNDING_MS + slowest);
+    }
+  }
 });
+
+/** What stands there, and for how much longer: the two stores' clocks have drifted apart by the waits. */
+function factsOf(report: KeyReport | undefined): object | undefined {
+  const record = report && parseClaim(report.value);
+  return record && { ...record, leaseUntil: undefined };
+}
+
+function remainsOf(report: KeyReport | undefined): readonly number[] {
+  const record = report && parseClaim(report.value);
+  if (!record) return [];
+  const leaseMs = record.state === 'pending' ? record.leaseUntil - report.at : 0;
+  return [report.remainingTtl * 1_000, leaseMs];
+}
 
 /** A bucket's figures come from one clock and must be equal; a lifetime is rounded by each store. */
 function withoutLifetime(reply: EnterReply): object {
@@ -184,8 +267,9 @@ function lifetimeOf(reply: EnterReply | undefined): number {
 }
 
 /**
- * Lets time pass for what stands in Redis without waiting: every end of a lifetime and the moment
- * in every bucket are moved back. In one script, so that nothing drifts. Needs Redis 7.
+ * Lets time pass for what stands in Redis without waiting: every end of a lifetime, the moment in
+ * every bucket and the end of every claim's lease are moved back. In one script, so that nothing
+ * drifts. Needs Redis 7.
  */
 async function age(observer: Redis, ms: number): Promise<void> {
   await observer.eval(AGE, 0, ms);
@@ -194,9 +278,14 @@ async function age(observer: Redis, ms: number): Promise<void> {
 const AGE = `
 for _, key in ipairs(redis.call('KEYS', '*')) do
   local expires_at = redis.call('PEXPIRETIME', key) - ARGV[1]
-  local level, last = string.match(redis.call('GET', key), '^(%d+):(%d+)$')
+  local text = redis.call('GET', key)
+  local level, last = string.match(text, '^(%d+):(%d+)$')
   if level then
     redis.call('SET', key, string.format('%s:%.0f', level, last - ARGV[1] * 1000))
+  end
+  local run, lease_until, rest = string.match(text, '^p:(%d+):(%d+):(.*)$')
+  if run then
+    redis.call('SET', key, string.format('p:%s:%.0f:', run, lease_until - ARGV[1]) .. rest)
   end
   redis.call('PEXPIREAT', key, string.format('%.0f', expires_at))
 end

@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, describe, expect, it } from '@jest/globals';
+import { afterEach, describe, expect, it, jest } from '@jest/globals';
 import {
   Controller,
   Get,
@@ -12,16 +12,19 @@ import {
 import { Test } from '@nestjs/testing';
 import {
   arg,
+  claimText,
   CmdxModule,
   type CmdxModuleOptions,
   describePolicies,
+  IdempotentBy,
   LockWith,
   RateLimit,
   Store,
   Telemetry,
 } from 'nestjs-cmdx';
-import { RecordingTelemetry } from 'nestjs-cmdx/testing';
+import { ManualClock, RecordingTelemetry } from 'nestjs-cmdx/testing';
 import { lastValueFrom, type Observable, toArray } from 'rxjs';
+import { stopDate } from '../support/dates.js';
 import {
   compileSnippets,
   firstCells,
@@ -82,6 +85,14 @@ async function inTurn(times: number, call: () => Promise<unknown>): Promise<read
   return ends;
 }
 
+function json(body: object, headers: Record<string, string> = {}): RequestInit {
+  return {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', ...headers },
+    body: JSON.stringify(body),
+  };
+}
+
 @Controller('closed')
 class Closed {
   @Get()
@@ -106,14 +117,130 @@ const claims: Readonly<Record<string, (exports: Exports) => Promise<void>>> = {
     const { request } = await serve({ imports: [AppModule as Type] });
     const settled = await request('/accounts/acct_1/reconcile', { method: 'POST' });
     expect(settled).toMatchObject({ status: 201, text: 'acct_1 is settled' });
-    const forgot = {
-      method: 'POST',
-      headers: { 'content-type': 'application/json' },
-      body: '{"email":"ada@example.com"}',
-    };
+    const book = () => request('/webhooks/payments', json({ id: 'evt_1', amount: 5 }));
+    const receipt = await book();
+    expect(JSON.parse(receipt.text)).toMatchObject({ eventId: 'evt_1', amount: 5 });
+    expect((await book()).text).toBe(receipt.text);
+    const forgot = json({ email: 'ada@example.com' });
     for (let i = 0; i < 5; i++)
       expect((await request('/auth/forgot-password', forgot)).status).toBe(201);
     expect((await request('/auth/forgot-password', forgot)).status).toBe(429);
+  },
+
+  'Payments by key': async ({ PaymentsController }) => {
+    const { app } = await boot({ controllers: [PaymentsController as Type] }, {});
+    // The user's own authentication.
+    app.use(
+      (
+        request: { user?: object; headers: Record<string, string> },
+        _: object,
+        next: () => void,
+      ) => {
+        const id = request.headers['x-user'];
+        if (id) request.user = { id };
+        next();
+      },
+    );
+    await app.listen(0, '127.0.0.1');
+    const url = `${await app.getUrl()}/payments`;
+    const pay = async (user: string, key: string, amount: number) => {
+      const headers = { 'x-user': user, 'idempotency-key': key };
+      const response = await fetch(url, json({ amount }, headers));
+      const replayed = response.headers.get('idempotent-replayed');
+      return { status: response.status, replayed, text: await response.text() };
+    };
+    const first = await pay('ada', 'k', 5);
+    expect(first).toMatchObject({ status: 201, replayed: null });
+    expect(await pay('ada', '"k"', 5)).toEqual({ ...first, replayed: 'true' });
+    expect(await pay('ada', 'k', 6)).toMatchObject({ status: 422 });
+    expect((await pay('bob', 'k', 5)).text).not.toBe(first.text);
+    expect(await pay('ada', '', 5)).toMatchObject({ status: 400 });
+    expect(await pay('', 'k', 5)).toMatchObject({ status: 400 });
+  },
+
+  'Lease and heartbeat': async ({ YearEnd }) => {
+    const clock = new ManualClock();
+    const { app } = await boot({ providers: [YearEnd as Type] }, { clock });
+    await app.init();
+    const yearEnd = app.get<
+      Instance & { closed: string[]; closeOne: (account: string) => Promise<void> }
+    >(YearEnd as Type);
+    expect(await yearEnd['close']?.(2025, ['a', 'b'])).toBe(2);
+    yearEnd.closed.length = 0;
+    yearEnd.closeOne = async (account) => {
+      yearEnd.closed.push(account);
+      // It was silent for too long, and another process has taken over.
+      const record = claimText({
+        state: 'pending',
+        run: 2,
+        leaseUntil: clock.now() + 120_000,
+        token: 'another',
+        fingerprint: '',
+        outcome: '',
+      });
+      await app.get(Store).set('cmdx:idem:YearEnd.close:2026', record, { ttl: '1h' });
+      await clock.advance('40s');
+    };
+    await expect(yearEnd['close']?.(2026, ['a', 'b'])).rejects.toMatchObject({
+      name: 'LeaseLostError',
+    });
+    expect(yearEnd.closed).toEqual(['a']);
+  },
+
+  'Looking and forgetting': async ({ Transfers, TransferDesk }) => {
+    const { app } = await boot({ providers: [Transfers as Type, TransferDesk as Type] }, {});
+    await app.init();
+    const transfers = app.get<Instance>(Transfers as Type);
+    const desk = app.get<Instance>(TransferDesk as Type);
+    expect(await desk['allowAgain']?.('t1')).toBe('never begun');
+    await transfers['send']?.('t1');
+    expect(await desk['allowAgain']?.('t1')).toBe('done');
+    const key = 'cmdx:idem:Transfers.send:t2';
+    const record = {
+      state: 'pending',
+      run: 1,
+      leaseUntil: 0,
+      token: 'dead',
+      fingerprint: '',
+      outcome: '',
+    } as const;
+    await app.get(Store).set(key, claimText(record), { ttl: '1h' });
+    await expect(transfers['send']?.('t2')).rejects.toMatchObject({
+      code: 'abandoned',
+      metadata: { idempotencyKey: key },
+    });
+    expect(await desk['allowAgain']?.('t2')).toBe('may be sent again');
+    expect(await transfers['send']?.('t2')).toBe('t2 is sent');
+  },
+
+  Webhooks: async ({ PaymentEvents }) => {
+    const { app } = await boot({ providers: [PaymentEvents as Type] }, {});
+    await app.init();
+    const events = app.get<Instance>(PaymentEvents as Type);
+    const deliver = (id: string, amount: number) =>
+      events['book']?.({ id, accountId: 'acct_42', amount });
+    const balances = await Promise.all([deliver('a', 5), deliver('a', 5), deliver('b', 7)]);
+    expect(balances[0]).toBe(balances[1]);
+    expect(Math.max(...(balances as number[]))).toBe(12);
+    expect(await deliver('a', 5)).toBe(balances[0]);
+  },
+
+  'Once a night': async ({ Nightly }) => {
+    const { app } = await boot({ providers: [Nightly as Type] }, {});
+    await app.init();
+    const nightly = app.get<Instance & { nights: string[] }>(Nightly as Type);
+    try {
+      stopDate('2026-03-28T02:00:00Z');
+      await Promise.all([nightly['run']?.(), nightly['run']?.()]);
+      stopDate('2026-03-28T02:05:00Z');
+      await nightly['run']?.();
+      expect(nightly.nights).toEqual(['2026-03-28T02:00:00.000Z']);
+      stopDate('2026-03-29T02:00:00Z');
+      await nightly['run']?.();
+      expect(nightly.nights).toHaveLength(2);
+    } finally {
+      jest.useRealTimers();
+    }
   },
 
   Keys: async ({ Invoices, PlanOf }) => {
@@ -311,6 +438,9 @@ describe('does README.md hold what it says?', () => {
     const cells = (heading: string) => [...new Set(firstCells(heading))].toSorted();
     expect(cells('@LockWith')).toEqual(known(() => decorate(LockWith({ nope: 1 } as object))));
     expect(cells('@RateLimit')).toEqual(known(() => decorate(RateLimit({ nope: 1 } as object))));
+    expect(cells('@IdempotentBy')).toEqual(
+      known(() => decorate(IdempotentBy({ nope: 1 } as object))),
+    );
     expect(cells('Module')).toEqual(known(() => CmdxModule.forRoot({ nope: 1 } as object)));
     expect(cells('Telemetry')).toEqual(
       known(() => new Telemetry().subscribe('nope' as 'lock_busy', () => undefined)),
@@ -321,9 +451,10 @@ describe('does README.md hold what it says?', () => {
     class Plain {
       @LockWith('key')
       @RateLimit({ max: 1, per: 1 })
+      @IdempotentBy('key')
       async run(): Promise<void> {}
     }
-    const [limit, lock] = describePolicies(Plain, 'run').policies;
+    const [limit, lock, idempotency] = describePolicies(Plain, 'run').policies;
     expect(lock?.options).toMatchObject({
       ttl: 300,
       wait: 0,
@@ -338,6 +469,19 @@ describe('does README.md hold what it says?', () => {
       onLimit: 'fail',
       namespace: 'cmdx:rl',
     });
+    expect(idempotency?.options).toEqual({
+      ttl: '24h',
+      lease: 60,
+      wait: 30,
+      onDuplicate: 'replay',
+      onInProgress: 'fail',
+      onAbandoned: 'fail',
+      fingerprint: false,
+      maxBytes: 64 * 1024,
+      namespace: 'cmdx:idem',
+      onBlank: 'bypass',
+      onStoreError: 'fail',
+    });
   });
 });
 
@@ -350,9 +494,22 @@ describe('does the tour with curl show the real answers?', () => {
       .join('');
     for (const step of tour.split(/^\$ /m).slice(1)) {
       const [command = '', ...shown] = step.trimEnd().split('\n');
-      expect(normalised(await play(app, command))).toEqual(normalised(shown.join('\n')));
+      const played = numbered(normalised(await play(app, command)), ids.played);
+      expect(played).toEqual(numbered(normalised(shown.join('\n')), ids.shown));
     }
+    expect(ids.shown).toHaveLength(2);
   }, 60_000);
+
+  /** The payments so far, in the order of their first appearance. */
+  const ids = { played: [] as string[], shown: [] as string[] };
+
+  /** Two answers about one payment stay alike, whatever number it got this time. */
+  function numbered(text: string, seen: string[]): string {
+    return text.replace(/pay_\w+/g, (id) => {
+      if (!seen.includes(id)) seen.push(id);
+      return `pay_${seen.indexOf(id)}`;
+    });
+  }
 
   let background: Promise<string> | undefined;
 
@@ -366,18 +523,22 @@ describe('does the tour with curl show the real answers?', () => {
       return lines.join('\n');
     }
     if (!command.endsWith(' &')) return curl(app, command);
+    const begun = (): number => app.output().split(/lock_acquired|idempotency_claimed/).length;
+    const before = begun();
     background = curl(app, command.slice(0, -2));
-    await until(() => app.output().includes('lock_acquired'), 'the lease');
+    await until(() => begun() > before, 'the lease or the claim');
     return '';
   }
 
   async function curl(app: SampleApp, command: string): Promise<string> {
-    const form = /^curl -s( -i)? -X POST localhost:3000(\S+)(?: -H '[^']+' -d '([^']+)')?$/;
-    const [, head, path = '', json] = form.exec(command) ?? [];
+    const form = /^curl -s( -i)? -X POST localhost:3000(\S+)((?: -H '[^']+')*)(?: -d '([^']+)')?$/;
+    const [, head, path = '', sent = '', body] = form.exec(command) ?? [];
     expect(path).not.toBe('');
-    const { status, headers, text } = await app.post(path, json && JSON.parse(json));
+    const pairs = [...sent.matchAll(/'([^:']+): ([^']+)'/g)];
+    const fields = Object.fromEntries(pairs.map(([, name, value]) => [name, value]));
+    const { status, headers, text } = await app.post(path, body && JSON.parse(body), fields);
     if (!head) return text;
-    const lines = ['Retry-After', 'Content-Type'].flatMap((name) => {
+    const lines = ['Retry-After', 'Idempotent-Replayed', 'Content-Type'].flatMap((name) => {
       const value = headers.get(name);
       return value === null ? [] : [`${name}: ${value}`];
     });

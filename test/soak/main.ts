@@ -19,11 +19,13 @@ export interface Findings {
 /** `--quick`: a look at whether the soak itself works. */
 const quick = process.argv.includes('--quick');
 const schedules = quick ? 20 : 3_000;
+const interleavings = quick ? 10 : 2_500;
 const lockSeconds = quick ? 5 : 30;
 const limitRounds = quick ? 2 : 20;
 
 const PARTS: readonly (readonly [string, (redisUrl: string) => Promise<Findings>])[] = [
-  ['memory and Redis decide alike', soakStores],
+  ['memory and Redis decide alike', () => soakSpec('differential', 'CMDX_FUZZ_RUNS', schedules)],
+  ['claims keep to their model', () => soakSpec('claim-model', 'CMDX_MODEL_RUNS', interleavings)],
   ['locks, two processes, killed at random', (url) => soakLocks(url, lockSeconds)],
   ['rate limits, four processes', (url) => soakLimits(url, limitRounds)],
 ];
@@ -48,13 +50,13 @@ try {
 console.log(failed === 0 ? 'no violation' : `${failed} violations`);
 process.exitCode = failed === 0 ? 0 : 1;
 
-/** The differential test of the suite, with many times as many random schedules. */
-async function soakStores(): Promise<Findings> {
+/** A random test of the suite, with many times as many runs. */
+async function soakSpec(name: string, variable: string, runs: number): Promise<Findings> {
   const jest = join(ROOT, 'node_modules/jest/bin/jest.js');
   const flags = ['--experimental-vm-modules', '--no-warnings'];
-  const child = spawn(process.execPath, [...flags, jest, 'test/conformance/differential.spec.ts'], {
+  const child = spawn(process.execPath, [...flags, jest, `test/conformance/${name}.spec.ts`], {
     cwd: ROOT,
-    env: { ...process.env, CMDX_FUZZ_RUNS: String(schedules) },
+    env: { ...process.env, [variable]: String(runs) },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   let output = '';
@@ -63,7 +65,7 @@ async function soakStores(): Promise<Findings> {
   }
   await once(child, 'close');
   return {
-    summary: `${schedules} random schedules`,
+    summary: `${runs} random runs`,
     violations: child.exitCode === 0 ? [] : [output],
   };
 }

@@ -15,7 +15,7 @@ export interface SampleApp {
   readonly url: string;
   /** Everything it has printed. */
   readonly output: () => string;
-  post(path: string, body?: unknown): Promise<SampleAnswer>;
+  post(path: string, body?: unknown, headers?: Record<string, string>): Promise<SampleAnswer>;
   /** Asks it to end (SIGTERM). @returns its exit code, or the signal that ended it */
   stop(): Promise<number | string | null>;
 }
@@ -45,7 +45,7 @@ export async function startSampleApp(redisUrl?: string): Promise<SampleApp> {
   return {
     url,
     output: () => output,
-    post: (path, body) => post(url + path, body),
+    post: (path, body, headers) => post(url + path, body, headers),
     stop: () => stop(child),
   };
 }
@@ -59,13 +59,15 @@ async function listening(child: ChildProcess, output: () => string): Promise<str
   }
 }
 
-async function post(url: string, body: unknown): Promise<SampleAnswer> {
+async function post(
+  url: string,
+  body: unknown,
+  headers: Record<string, string> = {},
+): Promise<SampleAnswer> {
   const response = await fetch(url, {
     method: 'POST',
-    ...(body !== undefined && {
-      headers: { 'content-type': 'application/json' },
-      body: JSON.stringify(body),
-    }),
+    headers: { ...(body !== undefined && { 'content-type': 'application/json' }), ...headers },
+    ...(body !== undefined && { body: JSON.stringify(body) }),
   });
   const text = await response.text();
   return {

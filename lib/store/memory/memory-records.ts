@@ -62,7 +62,11 @@ export class MemoryRecords {
     if (previous) {
       // The slot stays where it is, so a hot counter costs one map write.
       const growth = size - sizeOf(key, previous);
-      if (growth > 0 && this.#bytes + growth > this.maxBytes) this.#makeRoom(growth, 0, now, key);
+      if (growth > 0 && this.#bytes + growth > this.maxBytes) {
+        this.#makeRoom(growth, 0, now, key);
+        // It had expired itself, and was swept away with the others.
+        if (map.get(key) !== previous) return this.put(key, entry, now);
+      }
       map.set(key, entry);
       this.#bytes += growth;
       return;

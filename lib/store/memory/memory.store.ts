@@ -309,6 +309,8 @@ export class MemoryStore extends Store {
     const now = this.#nowMs();
     const before = this.#records.find(step.key, now);
     const found = this.#claimUnder(step.key, now);
+    // No key: the message is written to logs.
+    if (found === null) throw new StoreError('error', 'The key of a claim holds something else.');
     const { reply, next } = claim(found, step, now);
     if (next) {
       this.#remember(step.key, next, next.leaseUntil + step.ttlMs, now);
@@ -319,7 +321,9 @@ export class MemoryStore extends Store {
 
   #complete(step: CompleteStep): CompleteReply['state'] {
     const now = this.#nowMs();
-    const { state, next } = complete(this.#claimUnder(step.key, now), step);
+    const found = this.#claimUnder(step.key, now);
+    if (found === null) return 'stale';
+    const { state, next } = complete(found, step);
     if (!next) return state;
     try {
       this.#remember(step.key, next, now + step.ttlMs, now);
@@ -331,18 +335,18 @@ export class MemoryStore extends Store {
   }
 
   #unclaim(step: UnclaimStep): ReturnType<typeof unclaim> {
-    const state = unclaim(this.#claimUnder(step.key, this.#nowMs()), step);
+    const found = this.#claimUnder(step.key, this.#nowMs());
+    if (found === null) return 'stale';
+    const state = unclaim(found, step);
     if (state === 'dropped') this.#records.drop(step.key);
     return state;
   }
 
-  /** @throws StoreError (`error`) when something else stands there; it names no key, for it is logged */
-  #claimUnder(key: string, now: number): ClaimRecord | undefined {
+  /** @returns `null` when something else stands there */
+  #claimUnder(key: string, now: number): ClaimRecord | null | undefined {
     const entry = this.#records.find(key, now);
     if (!entry) return undefined;
-    const record = entry instanceof Claim ? entry.record : parseClaim(entry.text());
-    if (record) return record;
-    throw new StoreError('error', 'The key of a claim holds something else.');
+    return entry instanceof Claim ? entry.record : (parseClaim(entry.text()) ?? null);
   }
 
   #remember(key: string, record: ClaimRecord, expiresAt: number, now: number): void {
@@ -353,12 +357,14 @@ export class MemoryStore extends Store {
   /** Undoes what this very call took; what was held before stays. */
   #giveBack(taken: readonly Taken[]): void {
     for (const each of taken) {
-      if (each.kind === 'permit') {
-        this.#unpermit({ ...each.step, kind: 'unpermit' });
-        continue;
+      if (each.kind === 'record') this.#records.drop(each.key);
+      else this.#unpermit({ ...each.step, kind: 'unpermit' });
+    }
+    for (const each of taken) {
+      // There is room for it, as there was before the call.
+      if (each.kind === 'record' && each.before) {
+        this.#records.put(each.key, each.before, this.#nowMs());
       }
-      this.#records.drop(each.key);
-      if (each.before) this.#records.put(each.key, each.before, this.#nowMs());
     }
   }
 

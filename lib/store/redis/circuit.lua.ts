@@ -35,10 +35,11 @@ local function keep_circuit(key, record, ttl, at)
   for i, each in ipairs(record.permits) do
     out[i] = each.token .. ',' .. whole(each.deadline) .. ';'
   end
-  redis.call('SET', key, record.state .. ':' .. whole(record.epoch) .. ':' .. whole(record.open_until)
+  local saved = redis.pcall('SET', key, record.state .. ':' .. whole(record.epoch) .. ':' .. whole(record.open_until)
     .. ':' .. whole(record.opens) .. ':' .. whole(record.successes)
     .. '|' .. table.concat(past) .. '|' .. table.concat(out),
     'PX', whole(math.max(0, record.open_until - at) + ttl))
+  return saved.err
 end
 
 local function move_circuit(record, state, at)

@@ -22,7 +22,7 @@ import { STORE_TIME } from './store-time.lua.js';
  *           lease          admitted 0|1, holder when 0, remaining ms when 0 (1: 1 if it was ours before)
  *           circuit        admitted 0|1, '<state letter>:<epoch>:<1 if it has just become half open>',
  *                          retry ms when 0 (0: not known); when 1, 0 for a permit that is new, else 1
- *           claim          1, run, 0 (1: it was ours before)
+ *           claim          1, run, 0 (1: it was ours before; a text: the record it took over)
  *                          0, '<i|a|d|t|m>:<run>:<holder>:<outcome>' (in progress, abandoned,
  *                          done, tombstone, mismatch), remaining ms when in progress
  *           circuit, lease, claim
@@ -110,7 +110,9 @@ local function claim(key, ttl, rest)
       refused = 'a'
     end
     if refused then
-      if redis.call('PTTL', key) == -1 then redis.call('PEXPIRE', key, ttl) end
+      if redis.call('PTTL', key) == -1 then
+        redis.call('PEXPIRE', key, whole(found.state == 'p' and ttl + lease_ms or ttl))
+      end
       local outcome = refused == 'd' and found.outcome or ''
       return 0, refused .. ':' .. found.run .. ':' .. found.token .. ':' .. outcome,
         refused == 'i' and found.until_ms - at or 0
@@ -118,12 +120,14 @@ local function claim(key, ttl, rest)
     run = ours and found.run or whole(found.run + 1)
   end
   if not ours then
-    taken[#taken + 1] = { key = key, before = found and found.text, ttl = found and redis.call('PTTL', key) }
+    local remaining = redis.call('PTTL', key)
+    if remaining == -1 then remaining = tonumber(ttl) end
+    taken[#taken + 1] = { key = key, before = found and found.text, ttl = remaining }
   end
   redis.call('SET', key,
     'p:' .. run .. ':' .. whole(at + lease_ms) .. ':' .. token .. ':' .. fingerprint .. ':',
     'PX', whole(ttl + lease_ms))
-  return 1, run, ours and 1 or 0
+  return 1, run, ours and 1 or found and found.text or 0
 end
 
 local function circuit(key, ttl, rest)

@@ -9,6 +9,7 @@ import { CLAIM_RECORD } from './claim.lua.js';
  *         which no permit tells apart are not counted
  *           r<token>                                              release a lease
  *           u<token>                                              drop a claim
+ *           b<token>:<record>                                     undo a claim: the record that it took over
  *           k<ttlMs>:<run>:<d|t>:<token>:<fingerprint>:<outcome>   complete a claim: done or tombstone
  *           p<token>                                              give a probe's permit back
  *           o<ttlMs>:<epoch>:<s|f>:<failureRate>:<minimumCalls>:<windowMs>:<permits>:<openMs>:
@@ -16,7 +17,9 @@ import { CLAIM_RECORD } from './claim.lua.js';
  * answer  { now (store time, us), one number per step; of an outcome, a text }
  *           1 done as asked, 0 there was nothing (a claim is completed all the same),
  *           2 it is somebody else's or finished: nothing was changed
- *           of an outcome: 'stale', 'counted', 'closed:<epoch>', 'opened:<epoch>:<rate>:<open ms>'
+ *           of an outcome: '=stale', '=counted', '=closed:<epoch>',
+ *           '=opened:<epoch>:<rate>:<open ms>'
+ *           or the text of an error: Redis has no room for it; the other steps ran all the same
  */
 export const LEAVE = `
 local clock = redis.call('TIME')
@@ -37,22 +40,30 @@ local function unclaim(key, token)
   return 1
 end
 
+local function put_back(key, rest)
+  local token, record = string.match(rest, '^([^:]*):(.*)$')
+  local found, problem = claim_under(key)
+  if not found then return problem and 2 or 0 end
+  if found.token ~= token or found.state ~= 'p' then return 2 end
+  local saved = redis.pcall('SET', key, record, 'PX', math.max(1, redis.call('PTTL', key)))
+  return saved.err or 1
+end
+
 local function complete(key, rest)
   local ttl, run, state, token, fingerprint, outcome =
     string.match(rest, '^(%d+):(%d+):(%a):([^:]*):([^:]*):(.*)$')
   local found, problem = claim_under(key)
   if problem or found and found.token ~= token then return 2 end
   if found and found.state ~= 'p' then return 1 end
-  redis.call('SET', key,
+  local saved = redis.pcall('SET', key,
     state .. ':' .. run .. ':0:' .. token .. ':' .. fingerprint .. ':' .. outcome, 'PX', ttl)
-  return found and 1 or 0
+  return saved.err or (found and 1 or 0)
 end
 
 local function unpermit(key, token)
   local at, record = math.floor(now / 1000), circuit_under(key)
   if not record or record.state ~= 'h' or not take_permit(record, token, at) then return 0 end
-  keep_circuit(key, record, math.max(1, redis.call('PTTL', key)), at)
-  return 1
+  return keep_circuit(key, record, math.max(1, redis.call('PTTL', key)), at) or 1
 end
 
 -- Twice as long each time that a probe fails; of a repeated one half is random (equal jitter).
@@ -65,8 +76,7 @@ local function open_circuit(key, record, ttl, at, rate, open_ms, max_open_ms, ji
   move_circuit(record, 'o', at)
   record.opens = record.opens + 1
   record.open_until = at + ms
-  keep_circuit(key, record, ttl, at)
-  return 'opened:' .. whole(record.epoch) .. ':' .. string.format('%.17g', rate) .. ':' .. whole(ms)
+  return keep_circuit(key, record, ttl, at) or '=opened:' .. whole(record.epoch) .. ':' .. string.format('%.17g', rate) .. ':' .. whole(ms)
 end
 
 local function outcome(key, rest)
@@ -74,28 +84,27 @@ local function outcome(key, rest)
     string.match(rest, '^(%d+):(%d+):(%a):([^:]+):(%d+):(%d+):(%d+):(%d+):(%d+):([^:]+):(.*)$')
   local at = math.floor(now / 1000)
   local record, problem = circuit_under(key)
-  if problem then return 'stale' end
+  if problem then return '=stale' end
   if not record then
     record = { state = 'c', epoch = 0, open_until = 0, opens = 0, successes = 0, buckets = {}, permits = {} }
   end
-  if record.epoch ~= tonumber(epoch) then return 'stale' end
+  if record.epoch ~= tonumber(epoch) then return '=stale' end
   local function open(rate)
     return open_circuit(key, record, ttl, at, rate, tonumber(open_ms), tonumber(max_open_ms), tonumber(jitter))
   end
   if record.state == 'h' then
-    if not take_permit(record, token, at) then return 'stale' end
+    if not take_permit(record, token, at) then return '=stale' end
     if sample == 'f' then return open(1) end
     record.successes = record.successes + 1
-    local told = 'counted'
+    local told = '=counted'
     if record.successes >= tonumber(permits) then
       move_circuit(record, 'c', at)
       record.opens = 0
-      told = 'closed:' .. whole(record.epoch)
+      told = '=closed:' .. whole(record.epoch)
     end
-    keep_circuit(key, record, ttl, at)
-    return told
+    return keep_circuit(key, record, ttl, at) or told
   end
-  if record.state ~= 'c' or again then return 'stale' end
+  if record.state ~= 'c' or again then return '=stale' end
   local slot = math.floor(at / math.max(1, math.ceil(window / BUCKETS)))
   local buckets, current, calls, failures = {}, nil, 1, 0
   for _, each in ipairs(record.buckets) do
@@ -118,11 +127,11 @@ local function outcome(key, rest)
     local rate = failures / calls
     if calls >= tonumber(minimum) and rate >= tonumber(failure_rate) then return open(rate) end
   end
-  keep_circuit(key, record, ttl, at)
-  return 'counted'
+  return keep_circuit(key, record, ttl, at) or '=counted'
 end
 
-local kinds = { r = release, u = unclaim, k = complete, p = unpermit, o = outcome }
+local kinds =
+  { r = release, u = unclaim, b = put_back, k = complete, p = unpermit, o = outcome }
 local answer = { now }
 for i, key in ipairs(KEYS) do
   answer[#answer + 1] = kinds[string.sub(ARGV[i], 1, 1)](key, string.sub(ARGV[i], 2))

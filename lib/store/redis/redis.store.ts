@@ -22,7 +22,14 @@ import { LateError, Link } from './link.js';
 import { isCluster, type OwnClient, ownClient, type ScriptName } from './own-client.js';
 import { enterCall, inspectCall, leaveCall, renewCall, type ScriptCall } from './script-call.js';
 import { StoreClock } from './store-clock.js';
-import { decodeLeave, decodeReplies, newHolds, type ScriptReply } from './step-codec.js';
+import {
+  checkLeft,
+  decodeLeave,
+  decodeReplies,
+  type ReturnStep,
+  type ScriptReply,
+  undosOfNew,
+} from './step-codec.js';
 import { UnreturnedHolds } from './unreturned-holds.js';
 
 /** Where Redis is: a client whose settings are copied, or an address. */
@@ -159,6 +166,8 @@ export class RedisStore extends Store {
     this.#closed = true;
     const deadline = Deadline.after(this.timeoutMs);
     await atMost(deadline.remaining(), this.#idle());
+    // Whoever has been granted something just now gives it back in this turn.
+    await new Promise((resolve) => setImmediate(resolve));
     this.#unreturned.stop();
     if (this.#unreturned.size > 0) await atMost(deadline.remaining(), this.#unreturned.drain());
     await atMost(LONGEST_GOODBYE_MS, this.#link.close());
@@ -166,25 +175,25 @@ export class RedisStore extends Store {
 
   async #enter(steps: readonly EnterStep[], call: Call): Promise<EnterReply[]> {
     const replies: EnterReply[] = [];
-    const held: EnterStep[] = [];
+    const undos: ReturnStep[] = [];
     for (const batch of this.#batches(steps)) {
       const reply = await this.#exchange(call, enterCall(batch));
       replies.push(...decodeReplies(batch, reply));
       if (!replies.at(-1)?.admitted) {
-        await this.#undo(held, call);
+        await this.#undo(undos, call);
         // The lost first try may have been admitted, then held what this refusal does not know of.
-        if (call.resent) this.#unreturned.add(undosOf(batch));
+        if (call.resent) this.#unreturned.add(undosOf(steps));
         break;
       }
-      held.push(...newHolds(batch, reply));
+      undos.push(...undosOfNew(batch, reply));
     }
     return replies;
   }
 
-  async #undo(held: readonly EnterStep[], call: Call): Promise<void> {
-    for (const step of undosOf(held).toReversed()) {
+  async #undo(undos: readonly ReturnStep[], call: Call): Promise<void> {
+    for (const step of undos.toReversed()) {
       try {
-        await this.#exchange(call, leaveCall([step]));
+        checkLeft(await this.#exchange(call, leaveCall([step])));
       } catch {
         this.#unreturned.add([step]);
       }
@@ -201,15 +210,19 @@ export class RedisStore extends Store {
     return replies;
   }
 
-  async #giveBack(steps: readonly LeaveStep[]): Promise<void> {
+  async #giveBack(steps: readonly ReturnStep[]): Promise<void> {
     // While the store is open the next connection tries again by itself.
     if (!this.#link.ready && !this.#closed) throw new Error('not connected');
     const client = this.#link.ready ?? (await this.#link.use());
-    for (const batch of this.#batches(steps)) {
-      const { script, keys, args, again = [] } = leaveCall(batch);
-      const clock = await this.#link.clockOf(client, keys[0] ?? '');
-      await this.#link.run(client, clock, script, keys, [...args, ...again]);
-    }
+    // A node that is away keeps no other from being told.
+    const sent = await Promise.allSettled(
+      this.#batches(steps).map(async (batch) => {
+        const { script, keys, args, again = [] } = leaveCall(batch);
+        const clock = await this.#link.clockOf(client, keys[0] ?? '');
+        checkLeft(await this.#link.run(client, clock, script, keys, [...args, ...again]));
+      }),
+    );
+    for (const each of sent) if (each.status === 'rejected') throw each.reason;
   }
 
   #batches<T>(steps: readonly T[]): (readonly T[])[] {

@@ -1,7 +1,7 @@
-import type { EnterStep, Hold, LeaveStep } from '../store.js';
+import type { EnterStep, Hold } from '../store.js';
 import { takesHold } from '../undo.js';
 import type { ScriptName } from './own-client.js';
-import { encodeLeave, encodeStep } from './step-codec.js';
+import { encodeLeave, encodeStep, type ReturnStep } from './step-codec.js';
 
 /** One script with its keys and arguments, before a connection and a deadline are known. */
 export interface ScriptCall {
@@ -25,7 +25,7 @@ export function enterCall(steps: readonly EnterStep[]): ScriptCall {
   };
 }
 
-export function leaveCall(steps: readonly LeaveStep[]): ScriptCall {
+export function leaveCall(steps: readonly ReturnStep[]): ScriptCall {
   return {
     script: 'cmdxLeave',
     keys: steps.map((step) => step.key),

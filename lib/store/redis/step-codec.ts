@@ -8,11 +8,21 @@ import type {
   LeaveReply,
   LeaveStep,
   OutcomeReply,
+  UnclaimStep,
 } from '../store.js';
-import { takesHold } from '../undo.js';
+import { undoOf } from '../undo.js';
 
 /** What a script answers: numbers, and texts where a key's value is shown. */
 export type ScriptReply = readonly (number | string)[];
+
+/** Takes a claim back that had taken over an abandoned record: that record stands again. */
+interface PutBackStep extends Omit<UnclaimStep, 'kind'> {
+  readonly kind: 'put_back';
+  readonly record: string;
+}
+
+/** What the `leave` script can do. */
+export type ReturnStep = LeaveStep | PutBackStep;
 
 /** One step as the short argument that the `enter` script reads. */
 export function encodeStep(step: EnterStep): string {
@@ -33,7 +43,7 @@ export function encodeStep(step: EnterStep): string {
 }
 
 /** One step as the argument that the `leave` script reads. */
-export function encodeLeave(step: LeaveStep): string {
+export function encodeLeave(step: ReturnStep): string {
   switch (step.kind) {
     case 'release':
       return `r${step.token}`;
@@ -55,6 +65,8 @@ export function encodeLeave(step: LeaveStep): string {
         step.jitter,
         step.token,
       ].join(':');
+    case 'put_back':
+      return `b${step.token}:${step.record}`;
     case 'complete': {
       const { ttlMs, run, token, fingerprint = '', outcome } = step;
       const state = outcome === undefined ? 't' : 'd';
@@ -153,26 +165,41 @@ function decodeRefusedClaim(text: string, remainingMs: number): ClaimReply {
   };
 }
 
-/** The leases and claims that this answer newly granted, without those that were ours before the call. */
-export function newHolds(steps: readonly EnterStep[], reply: ScriptReply): EnterStep[] {
-  return steps.filter((step, i) => {
-    const at = 1 + i * FIELDS;
-    return takesHold(step) && reply[at] === 1 && reply[at + 2] === 0;
+/** What takes back the leases and claims that this answer newly granted, not those that were ours before. */
+export function undosOfNew(steps: readonly EnterStep[], reply: ScriptReply): ReturnStep[] {
+  return steps.flatMap((step, i): ReturnStep[] => {
+    const [outcome, , before] = reply.slice(1 + i * FIELDS);
+    const undo = undoOf(step);
+    if (!undo || outcome !== 1 || before === 1) return [];
+    return [typeof before === 'string' ? { ...undo, kind: 'put_back', record: before } : undo];
   });
+}
+
+/** What begins the answer about an outcome, which is a text; every other text is an error. */
+const OUTCOME = '=';
+
+/** @throws StoreError (`error`) when Redis refused to write what one of the steps of a `leave` says */
+export function checkLeft([, ...codes]: ScriptReply): void {
+  const problem = codes.find((code) => typeof code === 'string' && !code.startsWith(OUTCOME));
+  if (problem !== undefined) {
+    throw new StoreError('error', `Redis could not keep what was left: ${problem}`);
+  }
 }
 
 /**
  * What became of the steps of a `leave`.
  *
  * @param resent whether the first answer was lost: what is not there then is most likely its work
+ * @throws StoreError see {@link checkLeft}
  */
 export function decodeLeave(
   steps: readonly LeaveStep[],
-  [, ...codes]: ScriptReply,
+  reply: ScriptReply,
   resent: boolean,
 ): LeaveReply[] {
+  checkLeft(reply);
   return steps.map((step, i) => {
-    const code = codes[i];
+    const code = reply[i + 1];
     switch (step.kind) {
       case 'release':
         return { kind: step.kind, released: code === 1 || resent };
@@ -185,7 +212,7 @@ export function decodeLeave(
       case 'unpermit':
         return { kind: step.kind, returned: code === 1 || resent };
       case 'outcome':
-        return decodeOutcome(String(code));
+        return decodeOutcome(String(code).slice(OUTCOME.length));
     }
   });
 }

@@ -1,12 +1,12 @@
 import { outside } from '../../process-wide.js';
-import type { LeaveStep } from '../store.js';
+import type { ReturnStep } from './step-codec.js';
 
 const MOST_HOLDS = 1_000;
 const BATCH = 100;
 const RETRY_AFTER_MS = 500;
 
 interface Hold {
-  readonly step: LeaveStep;
+  readonly step: ReturnStep;
   /** When its own ttl has passed (`performance.now()`); sending it again is pointless then. */
   readonly until: number;
 }
@@ -23,13 +23,13 @@ export class UnreturnedHolds {
   #stopped = false;
 
   /** @param send gives some leases back; rejects when that did not work */
-  constructor(private readonly send: (steps: readonly LeaveStep[]) => Promise<unknown>) {}
+  constructor(private readonly send: (steps: readonly ReturnStep[]) => Promise<unknown>) {}
 
   get size(): number {
     return this.#holds.size;
   }
 
-  add(steps: readonly LeaveStep[]): void {
+  add(steps: readonly ReturnStep[]): void {
     const now = performance.now();
     for (const step of steps) {
       const id = idOf(step);

@@ -1,3 +1,4 @@
+import { Readable } from 'node:stream';
 import { describe, expect, it } from '@jest/globals';
 import {
   type ArgumentsHost,
@@ -24,8 +25,10 @@ import {
 } from '@nestjs/common';
 import { APP_FILTER, HttpAdapterHost } from '@nestjs/core';
 import {
+  DuplicateError,
   fail,
   header,
+  IdempotentBy,
   input,
   LockBusyError,
   LockWith,
@@ -35,6 +38,7 @@ import {
   RefusalError,
   resultOf,
 } from 'nestjs-cmdx';
+import { DEAD_OWNER, leaveClaimOfTheDead } from '../../support/dead-owner.js';
 import { Door } from '../../support/door.js';
 import {
   ADAPTERS,
@@ -45,7 +49,7 @@ import {
   type HttpScenario,
   startHttp,
 } from '../../support/http-app.js';
-import { until } from '../../support/time.js';
+import { until, waitFor } from '../../support/time.js';
 
 closeAppsAfterEach();
 
@@ -61,6 +65,8 @@ function publicBody(answer: Answer): Record<string, unknown> {
   const { retryAfter: _, ...body } = answer.body as Record<string, unknown>;
   return body;
 }
+
+const BY_AMOUNT = { fingerprint: (body: { amount?: number }) => body.amount } as const;
 
 @Controller('table')
 class Table {
@@ -114,6 +120,26 @@ class Table {
   @Post('limited-skipped')
   @RateLimit(input('id'), { max: 1, per: 90.5, onLimit: 'skip' })
   async limitedSkipped(@Body() _body: object): Promise<string | undefined> {
+    return 'done';
+  }
+
+  @Post('claimed')
+  @IdempotentBy(input('id'), { lease: 90, ...BY_AMOUNT })
+  async claimed(@Body() body: { answer?: unknown }): Promise<unknown> {
+    await this.door.pass();
+    return body.answer ?? Readable.from([]);
+  }
+
+  @Post('done-once')
+  @IdempotentBy(input('id'), { onDuplicate: 'fail', ...BY_AMOUNT })
+  async doneOnce(@Body() _body: object) {
+    return 'done';
+  }
+
+  @Post('claimed-skipped')
+  @IdempotentBy(input('id'), { lease: 90, onDuplicate: 'skip', onInProgress: 'skip', ...BY_AMOUNT })
+  async claimedSkipped(@Body() _body: object): Promise<string | undefined> {
+    await this.door.pass();
     return 'done';
   }
 
@@ -173,6 +199,89 @@ describe.each(ADAPTERS)('the answer to a refusal, on %s', (adapter) => {
     expect(http.telemetry.of('lock_busy')[0]?.payload).toMatchObject({
       lockKey: `cmdx:lock:Table.busy:${SECRET}`,
       holder,
+    });
+  });
+
+  it('in_progress: 409, and no promise of when it will be over', async () => {
+    const { door, ...http } = await start();
+    const first = http.post('/table/claimed', { id: SECRET, answer: 'done' });
+    await until(() => door.inside === 1, 'the first body');
+    const answer = await http.post('/table/claimed', { id: SECRET });
+    const holder = http.telemetry.of('idempotency_claimed')[0]?.tid as string;
+    door.open();
+    expect((await first).status).toBe(201);
+
+    expect(answer.status).toBe(409);
+    expect(publicBody(answer)).toEqual({
+      statusCode: 409,
+      error: 'Conflict',
+      message: 'This operation is already in progress.',
+      code: 'in_progress',
+    });
+    // An owner at work renews its lease.
+    expect(answer.headers.has('retry-after')).toBe(false);
+    const { retryAfter } = answer.body as { retryAfter: number };
+    expect(retryAfter).toBeGreaterThan(80);
+    expect(retryAfter).toBeLessThanOrEqual(90);
+    expect(everythingIn(answer)).not.toContain(holder);
+    expectNoSecrets(answer);
+    expect(http.telemetry.of('idempotency_in_progress')[0]?.payload).toMatchObject({
+      idempotencyKey: `cmdx:idem:Table.claimed:${SECRET}`,
+      holder,
+    });
+  });
+
+  it('duplicate, abandoned and payload_mismatch: what is so, and nothing to wait for', async () => {
+    const { door, ...http } = await start();
+    door.open();
+    await http.post('/table/done-once', { id: SECRET, amount: 1 });
+    await http.post('/table/claimed', { id: SECRET });
+    await leaveClaimOfTheDead(http.store, 'cmdx:idem:Table.claimed:s3cret', { leaseMs: 1 });
+    await waitFor(2);
+
+    for (const [path, sent, status, error, code, message] of [
+      [
+        'done-once',
+        { id: SECRET, amount: 1 },
+        409,
+        'Conflict',
+        'duplicate',
+        'This operation has already been done.',
+      ],
+      [
+        'done-once',
+        { id: SECRET, amount: 2 },
+        422,
+        'Unprocessable Entity',
+        'payload_mismatch',
+        'This idempotency key was used for a different request before.',
+      ],
+      [
+        'claimed',
+        { id: SECRET },
+        409,
+        'Conflict',
+        'duplicate',
+        'This operation has already been done.',
+      ],
+      [
+        'claimed',
+        { id: 's3cret' },
+        409,
+        'Conflict',
+        'abandoned',
+        'An earlier attempt of this operation ended with an unknown outcome.',
+      ],
+    ] as const) {
+      const answer = await http.post(`/table/${path}`, sent);
+      expect(answer.status).toBe(status);
+      expect(answer.body).toEqual({ statusCode: status, error, message, code });
+      expect(answer.headers.has('retry-after')).toBe(false);
+      expect(everythingIn(answer)).not.toContain(DEAD_OWNER);
+      expectNoSecrets(answer);
+    }
+    expect(http.telemetry.of('idempotency_abandoned')[0]?.payload).toMatchObject({
+      holder: DEAD_OWNER,
     });
   });
 
@@ -322,6 +431,37 @@ describe.each(ADAPTERS)('the answer to a refusal, on %s', (adapter) => {
       expect(retryAfter).toBeLessThanOrEqual(atMost);
       expectNoSecrets(answer);
     }
+  });
+});
+
+describe.each(ADAPTERS)('the answer to a skipped duplicate, on %s', (adapter) => {
+  it('is 202: while the first is in progress, and once it is done', async () => {
+    const door = new Door();
+    const http = await startHttp(adapter, {
+      controllers: [Table],
+      providers: [{ provide: Door, useValue: door }],
+    });
+    const send = (amount = 1): Promise<Answer> =>
+      http.post('/table/claimed-skipped', { id: SECRET, amount });
+    const first = send();
+    await until(() => door.inside === 1, 'the first body');
+    const inProgress = await send();
+    door.open();
+    expect(await first).toMatchObject({ status: 201, text: 'done' });
+    const duplicate = await send();
+
+    expect(inProgress.status).toBe(202);
+    expect(publicBody(inProgress)).toEqual({ status: 'skipped', code: 'in_progress' });
+    expect(duplicate.status).toBe(202);
+    expect(duplicate.body).toEqual({ status: 'skipped', code: 'duplicate' });
+    for (const answer of [inProgress, duplicate]) {
+      expect(answer.headers.has('retry-after')).toBe(false);
+      // It is not the first answer.
+      expect(answer.headers.has('idempotent-replayed')).toBe(false);
+      expectNoSecrets(answer);
+    }
+    // A mistake of the client is never skipped.
+    expect((await send(2)).status).toBe(422);
   });
 });
 
@@ -546,14 +686,14 @@ class CatchHttp extends CatchAll {}
 @Catch(RefusalError)
 class CatchRefusal extends CatchAll {}
 
-@Catch(LockBusyError, RateLimitedError)
+@Catch(LockBusyError, RateLimitedError, DuplicateError)
 class CatchByClass extends CatchAll {}
 
 const FILTERS: readonly [name: string, filter: Type<CatchAll>][] = [
   ['catch-all', CatchAll],
   ['@Catch(HttpException)', CatchHttp],
   ['@Catch(RefusalError)', CatchRefusal],
-  ['@Catch(LockBusyError, RateLimitedError)', CatchByClass],
+  ['@Catch(LockBusyError, RateLimitedError, DuplicateError)', CatchByClass],
 ];
 
 type Level = 'method' | 'controller' | 'global' | 'APP_FILTER';
@@ -571,6 +711,11 @@ function filtered(filter: Type<CatchAll>, level: Level): Type {
     @(level === 'method' ? UseFilters(filter) : nothing)
     @RateLimit({ max: 0, per: 60 })
     async guarded() {}
+
+    @Get('once')
+    @(level === 'method' ? UseFilters(filter) : nothing)
+    @IdempotentBy('once', { onDuplicate: 'fail' })
+    async once() {}
 
     @Get('service/:call')
     @(level === 'method' ? UseFilters(filter) : nothing)
@@ -616,10 +761,13 @@ describe.each(ADAPTERS)('a filter of the user’s own, on %s', (adapter) => {
       const answer = await http.get(`/filtered/service/${call}`);
       expect(answer).toMatchObject({ status, body: { mine: status } });
     }
+    expect((await http.get('/filtered/once')).status).toBe(200);
+    expect(await http.get('/filtered/once')).toMatchObject({ status: 409, body: { mine: 409 } });
     expect(caught.map((error) => (error as Error).constructor.name)).toEqual([
       'RateLimitedError',
       'RateLimitedError',
       'LockBusyError',
+      'DuplicateError',
     ]);
 
     const missing = await http.get('/filtered/missing');

@@ -14,7 +14,12 @@ describe('does the sample application', () => {
     const response = await fetch(app.url);
     expect(response.status).toBe(200);
     expect(await response.json()).toEqual({
-      routes: ['POST /accounts/:accountId/reconcile', 'POST /auth/forgot-password {"email"}'],
+      routes: [
+        'POST /accounts/:accountId/reconcile',
+        'POST /auth/forgot-password {"email"}',
+        'POST /payments {"accountId", "amount"}, with Authorization: Bearer ada-demo-token and an Idempotency-Key',
+        'POST /webhooks/payments {"id", "accountId", "amount"}',
+      ],
     });
   });
 

@@ -24,6 +24,27 @@ describe('do two processes of the sample application on one Redis', () => {
     expect(await statuses()).toEqual([200, 409]);
   }, 15_000);
 
+  it('make a payment once, and answer it alike?', async () => {
+    const payment = { accountId: id, amount: 70 };
+    const headers = { authorization: 'Bearer ada-demo-token', 'idempotency-key': id };
+    const pay = (app?: SampleApp) => app?.post('/payments', payment, headers);
+    const both = await Promise.all(apps.map(pay));
+    const [made, refused] = both.toSorted((a, b) => Number(a?.status) - Number(b?.status));
+    expect(made?.status).toBe(201);
+    expect(refused).toMatchObject({ status: 409, body: { code: 'in_progress' } });
+    for (const app of apps) {
+      expect(await pay(app)).toMatchObject({ status: 201, text: made?.text });
+    }
+  }, 15_000);
+
+  it('book an event once that is delivered to both at once?', async () => {
+    const event = { id, accountId: `acct_${id}`, amount: 70 };
+    const deliveries = await Promise.all(apps.map((app) => app.post('/webhooks/payments', event)));
+    expect(deliveries.map(({ status }) => status)).toEqual([200, 200]);
+    const booked = apps.map((app) => app.output().split('idempotency_claimed task=PaymentEvents'));
+    expect(booked.map((parts) => parts.length - 1).toSorted()).toEqual([0, 1]);
+  }, 15_000);
+
   it('count together what one address may ask for?', async () => {
     const email = `ada-${id}@example.com`;
     const answers = await Promise.all(

@@ -93,6 +93,12 @@ describe('how long is the sleep?', () => {
     }
   });
 
+  it('whole milliseconds, whatever the arithmetic of fractions makes of them', () => {
+    const thrice = policy({ delayMs: 200, jitter: ({ delay }) => delay * 3 });
+    expect(thrice.delayMs(BOOM, 1, undefined)).toBe(600);
+    expect(policy({}).delayMs({ retryAfter: 1.1 }, 1, undefined)).toBe(1_100);
+  });
+
   it('what the server says instead of either, even when it is longer or nothing', () => {
     const jittered = policy({ jitter: () => 7, maxDelayMs: 9_000 });
     expect(jittered.delayMs({ retryAfter: 0 }, 1, undefined)).toBe(0);
