@@ -61,14 +61,34 @@ describe('does the benchmark measure all it promises?', () => {
     }
   });
 
-  it('Redis, beside as many bare round trips', () => {
-    expect(report.redis.map(({ label }) => label)).toEqual([
+  it('the whole envelope in memory, beside the usual packages doing the same work', () => {
+    expect(report.envelope.map(({ label, keys }) => [label, keys])).toEqual([
+      ['four rings (no idempotency)', 1],
+      ['four rings (no idempotency)', 1_000],
+      ['five rings', 1],
+      ['five rings', 1_000],
+    ]);
+    for (const { ours, theirs, ratio } of report.envelope) {
+      expect(theirs.median).toBeGreaterThan(0);
+      expect(ratio.min).toBeLessThanOrEqual(ratio.median);
+      expect({ ours, theirs, tooDear: ratio.median > 10 }).toMatchObject({ tooDear: false });
+    }
+  });
+
+  it('Redis, beside as many bare round trips and beside the usual packages', () => {
+    const { rows, toTwoPings, othersToOurs, others } = report.redis;
+    expect(rows.map(({ label }) => label)).toEqual([
       '1 PING',
       'limit (1 trip)',
       '2 PINGs',
       'lock + limit (2 trips)',
+      'five rings (2 trips)',
+      'throttler + redlock + node-idempotency (5 trips)',
     ]);
-    for (const { p50 } of report.redis) expect(p50.median).toBeGreaterThan(0);
+    for (const { p50 } of rows) expect(p50.median).toBeGreaterThan(0);
+    expect(toTwoPings.median).toBeGreaterThan(0);
+    expect(othersToOurs.median).toBeGreaterThan(0);
+    expect(Object.keys(others)).toContain('redlock');
   });
 
   it('both adapters, bare, guarded and beside the throttler, answered without a single refusal', () => {

@@ -4,25 +4,29 @@ import { createRequire } from 'node:module';
 import { cpus, loadavg } from 'node:os';
 import { type CallReport, type CallRow, measureCalls } from './calls.js';
 import { canPin } from './child.js';
+import { type EnvelopeRow, measureEnvelope } from './envelope.js';
 import { type HttpRow, measureHttp, ratioToThrottler, type Traffic, TRAFFIC } from './http.js';
-import { measureRedis, type RedisRow } from './redis.js';
+import { measureRedis, type RedisReport } from './redis.js';
 import type { Summary } from './statistics.js';
 
 /** Everything one run measures; `--json` prints it as it is. */
 export interface BenchReport {
   readonly machine: Readonly<Record<string, string>>;
   readonly calls: CallReport;
-  readonly redis: readonly RedisRow[];
+  readonly envelope: readonly EnvelopeRow[];
+  readonly redis: RedisReport;
   readonly http: readonly HttpRow[];
 }
 
 const FULL = {
   calls: { rounds: 9, callsPerRound: 10_000, manyKeys: 10_000 },
+  envelope: { rounds: 45, callsPerRound: 2_000, manyKeys: 10_000 },
   redis: { rounds: 9, callsPerRound: 500 },
   http: { few: false, rounds: 5, warmUpSeconds: 2, seconds: 1, connections: 32 },
 };
 const QUICK = {
   calls: { rounds: 5, callsPerRound: 1_000, manyKeys: 1_000 },
+  envelope: { rounds: 5, callsPerRound: 500, manyKeys: 1_000 },
   redis: { rounds: 5, callsPerRound: 50 },
   http: { few: true, rounds: 1, warmUpSeconds: 0.4, seconds: 0.4, connections: 16 },
 };
@@ -43,10 +47,17 @@ const calls = await measureCalls(settings.calls);
 say(formatCalls(calls));
 
 say(
+  '\nThe whole envelope in memory: CPU nanoseconds per call, median (min to max), beside cockatiel, ' +
+    'rate-limiter-flexible, async-mutex and a Map doing the same work',
+);
+const envelope = await measureEnvelope(settings.envelope);
+say(formatEnvelope(envelope));
+
+say(
   '\nOn Redis: microseconds per call, one after the other, p50, median of the rounds (min to max)',
 );
 const redis = await measureRedis(settings.redis);
-say(redis.map(({ label, p50 }) => `  ${label.padEnd(30)}${show(p50)}`).join('\n'));
+say(formatRedis(redis));
 
 say(
   `\nOver HTTP: POST with a validated DTO, ${settings.http.connections} connections, ` +
@@ -56,7 +67,7 @@ const http = await measureHttp(settings.http);
 say(formatHttp(http));
 
 if (asJson) {
-  const report: BenchReport = { machine, calls, redis, http };
+  const report: BenchReport = { machine, calls, envelope, redis, http };
   console.log(JSON.stringify(report));
 }
 
@@ -104,6 +115,24 @@ function formatCalls({ bare, rows }: CallReport): string {
   ].join('\n');
 }
 
+function formatEnvelope(rows: readonly EnvelopeRow[]): string {
+  return rows
+    .map(({ label, keys, ours, theirs, ratio }) => {
+      const title = `${label}, ${keys === 1 ? 'one key' : `${keys} keys`}`;
+      return `  ${title.padEnd(42)}${show(ours).padStart(26)} theirs ${show(theirs).padStart(26)} ratio ${showRatio(ratio)}`;
+    })
+    .join('\n');
+}
+
+function formatRedis({ rows, toTwoPings, othersToOurs, others }: RedisReport): string {
+  const names = Object.entries(others).map(([name, version]) => `${name} ${version}`);
+  return [
+    ...rows.map(({ label, p50 }) => `  ${label.padEnd(50)}${show(p50)}`),
+    `  five rings over 2 PINGs: ${showRatio(toTwoPings)}`,
+    `  the others over five rings: ${showRatio(othersToOurs)} (${names.join(', ')})`,
+  ].join('\n');
+}
+
 function formatHttp(rows: readonly HttpRow[]): string {
   const lines: string[] = [];
   for (const adapter of ['express', 'fastify'] as const) {
@@ -127,4 +156,8 @@ function formatHttp(rows: readonly HttpRow[]): string {
 
 function show({ median, min, max }: Summary): string {
   return `${Math.round(median)} (${Math.round(min)} to ${Math.round(max)})`;
+}
+
+function showRatio({ median, min, max }: Summary): string {
+  return `${median.toFixed(2)} (${min.toFixed(2)} to ${max.toFixed(2)})`;
 }
