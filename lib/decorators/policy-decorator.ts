@@ -48,13 +48,17 @@ function toRecord(policy: Declarable, written: PolicyArguments, site: string): P
   if (first === false && second === undefined) return { form: 'off' };
   if (written.length === 0) return { form: 'inherit' };
   const hasSubject = isSubject(policy, first);
-  const options = hasSubject ? (second ?? {}) : first;
+  const takesOptions = SUBJECTS[policy] !== 'schema';
   // A subject that is undefined is one that has not been loaded yet: two files import each other.
-  if (!isOptions(options) || second === null || (!hasSubject && second !== undefined)) {
+  const sound = hasSubject
+    ? second === undefined || (takesOptions && isOptions(second))
+    : takesOptions && isOptions(first) && second === undefined;
+  if (!sound) {
     throw new DefinitionError(
       `${site}: expected ${FORMS[SUBJECTS[policy]]}, (false) or (), got (${written.map(show).join(', ')})`,
     );
   }
+  const options = (hasSubject ? (second ?? {}) : first) as object;
   checkOptions(policy, options, site);
   const definite = Object.entries(options).filter(([, value]) => value !== undefined);
   return {

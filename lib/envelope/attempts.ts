@@ -19,6 +19,7 @@ export async function runAttempts(run: Run, body: Body, retry: PlannedRetry): Pr
     } catch (error) {
       slept = await sleepBefore(run, retry, error, attempt, slept);
       if (slept === undefined) throw error;
+      run.retries = attempt;
     }
   }
 }
@@ -42,7 +43,6 @@ async function sleepBefore(
   const delayMs = policy.delayMs(error, attempt, slept);
   if (delayMs === undefined || run.aborted) return undefined;
   const { telemetry, clock } = run.runtime;
-  run.retries = attempt;
   if (telemetry.hears('task_retried')) {
     telemetry.emit('task_retried', run, { attempt, delay: delayMs / 1_000, error });
   }

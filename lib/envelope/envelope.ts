@@ -34,8 +34,9 @@ export async function perform(run: Run, body: Body): Promise<unknown> {
     run.working = true;
     const { retry } = run.plan;
     value = await (retry ? runAttempts(run, body, retry) : body());
+    // A handler's is unwrapped by Nest, later than its output could be checked.
+    if (isObservable(value) && (!run.handler || run.plan.output)) throw unannouncedStream(run);
     if (run.plan.output) value = await checkOutput(run, value);
-    if (!run.handler && isObservable(value)) throw unannouncedStream(run);
   } catch (error) {
     if (run.ended) throw error;
     const outcome = outcomeOf(error);

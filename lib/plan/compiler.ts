@@ -25,11 +25,11 @@ import {
   effectiveRetryOptions,
   idempotencyPolicy,
   lockPolicy,
-  longestSleepsMs,
   type NamedJitters,
   type NamedLimiters,
   rateLimitPolicy,
   retryPolicy,
+  sleepsOutlast,
   suspiciousDurations,
 } from './settings.js';
 
@@ -76,9 +76,9 @@ export function compilePlan(declaration: MethodDeclaration, context: PlanContext
     if (merged)
       rings.push(compileRing(policy, merged, declaration, context, siteOf(declaration, policy)));
   }
-  const inputs: unknown = mergedOf(declaration, 'inputSchema')?.subject;
+  const inputs = inputsOf(declaration);
   const retry = compileRetry(declaration, context);
-  const output = mergedOf(declaration, 'outputSchema')?.subject as Schema | undefined;
+  const output = schemaOf(declaration, 'outputSchema') as Schema | undefined;
   const stream = isStream(declaration);
   assertAnswers(declaration, rings, stream);
   if (stream) assertNoStream(declaration, { retry, outputSchema: output });
@@ -86,7 +86,7 @@ export function compilePlan(declaration: MethodDeclaration, context: PlanContext
     task: declaration.task,
     method: declaration.method,
     rank: declaration.rank,
-    inputs: inputs === undefined ? undefined : ([inputs].flat() as (Schema | undefined)[]),
+    inputs,
     rings: Object.freeze(rings),
     retry,
     output,
@@ -98,6 +98,23 @@ export function compilePlan(declaration: MethodDeclaration, context: PlanContext
 
 function mergedOf(declaration: MethodDeclaration, name: Declarable): Merged | undefined {
   return mergeRecords(declaration.records[name] ?? []);
+}
+
+/** One schema per argument. */
+function inputsOf(declaration: MethodDeclaration): readonly (Schema | undefined)[] | undefined {
+  const written = schemaOf(declaration, 'inputSchema');
+  if (written === undefined) return undefined;
+  // Not `flat()`, which closes the gap in a list such as `[, second]`.
+  return Array.isArray(written) ? Array.from<Schema | undefined>(written) : [written as Schema];
+}
+
+/** @throws DefinitionError for a check by nothing */
+function schemaOf(declaration: MethodDeclaration, name: 'inputSchema' | 'outputSchema'): unknown {
+  const merged = mergedOf(declaration, name);
+  if (!merged || merged.subject !== undefined) return merged?.subject;
+  throw new DefinitionError(
+    `${siteOf(declaration, name)}: expected a schema, own or inherited, got none`,
+  );
 }
 
 function siteOf(declaration: MethodDeclaration, name: Declarable): string {
@@ -123,11 +140,9 @@ function sleepWarnings(
   const lock = rings.find((ring) => ring.policy.policy === 'lock');
   if (!lock || !retry) return [];
   const site = siteOf(declaration, 'retry');
-  const sleepsMs = longestSleepsMs(retry.options, site);
   const ttlMs = toMilliseconds(lock.options['ttl'], site);
-  if (sleepsMs <= ttlMs) return [];
-  const longest = sleepsMs === Infinity ? 'without an end' : `up to ${sleepsMs / 1_000} s`;
-  const message = `${site}: its sleeps can take ${longest}, longer than the lock's ttl of ${ttlMs / 1_000} s, after which another run may enter`;
+  if (!sleepsOutlast(ttlMs, retry.options, site)) return [];
+  const message = `${site}: its sleeps together can take longer than the lock's ttl of ${ttlMs / 1_000} s, after which another run may enter; set a smaller "limit" or "maxDelay", or a longer "ttl"`;
   return [{ about: retry, messages: [message] }];
 }
 

@@ -192,22 +192,24 @@ function jitterOf(
 }
 
 /**
- * The longest that all sleeps of a retry can take together.
- *
- * @returns milliseconds; `Infinity` when a jitter of the application's own decides, without a `maxDelay`
+ * Whether all sleeps of a retry together can take longer than that. Nothing caps a jitter of the
+ * application's own but `maxDelay`.
  */
-export function longestSleepsMs(options: EffectiveRetryOptions, site: string): number {
+export function sleepsOutlast(ms: number, options: EffectiveRetryOptions, site: string): boolean {
   const delayMs = toMilliseconds(options.delay, `${site} option "delay"`, true);
   const most = maxDelayMs(options, site);
   const { jitter, limit } = options;
+  const builtIn = typeof jitter === 'string' && isBuiltInJitter(jitter) ? jitter : undefined;
+  if (limit === 0) return false;
+  if (jitter !== undefined && !builtIn) return most * limit > ms;
+  if (delayMs === 0) return false;
   let sum = 0;
-  for (let attempt = 1; attempt <= limit && sum < Infinity; attempt++) {
-    if (jitter === undefined) sum += Math.min(most, delayMs);
-    else if (typeof jitter === 'string' && isBuiltInJitter(jitter)) {
-      sum += Math.min(most, delayMs * largestFactor(jitter, attempt));
-    } else sum += most;
+  for (let attempt = 1; attempt <= limit; attempt++) {
+    const factor = builtIn ? largestFactor(builtIn, attempt) : 1;
+    sum += Math.min(most, delayMs * factor);
+    if (sum > ms) return true;
   }
-  return sum;
+  return false;
 }
 
 export function lockPolicy(options: EffectiveLockOptions, site: string): LockPolicy {

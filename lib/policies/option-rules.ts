@@ -103,15 +103,11 @@ export function checkOptions(policy: Declarable, options: object, site: string):
     const rule = Object.hasOwn(rules, name) ? rules[name] : undefined;
     if (!rule) {
       throw new DefinitionError(
-        `${site}: unknown option "${name}"; expected ${expectedNames(Object.keys(rules))}`,
+        `${site}: unknown option "${name}"; expected one of ${Object.keys(rules).join(', ')}`,
       );
     }
     if (value !== undefined) rule(value, `${site} option "${name}"`);
   }
-}
-
-function expectedNames(names: readonly string[]): string {
-  return names.length > 0 ? `one of ${names.join(', ')}` : 'none';
 }
 
 function expected(where: string, what: string, value: unknown): DefinitionError {
