@@ -91,7 +91,7 @@ class Api {
 describe('how often does the body run?', () => {
   const flaky = (): Flaky => new Flaky();
 
-  it.each([
+  it.each<[keyof Api, () => unknown, number]>([
     ['byClass', flaky, 4],
     ['byClass', () => new Worse(), 4],
     ['byClass', () => new Other(), 1],
@@ -110,7 +110,7 @@ describe('how often does the body run?', () => {
     // Of the caller's doing, but the author has listed it.
     ['anything', () => new NotFoundException(), 4],
     ['anything', () => Object.assign(new Error(), { name: 'AbortError' }), 1],
-  ] as const)('%s, which fails with %p: %i times', async (method, make, runs) => {
+  ])('%s, which fails with %p: %i times', async (method, make, runs) => {
     const { get, cmdx } = await boot({ providers: [Api] }, realTime);
     const script = always(make);
     const result = await cmdx.execute(() => get(Api)[method](script));
