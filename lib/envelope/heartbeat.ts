@@ -70,8 +70,8 @@ export class Heartbeat {
   async #renewDue(): Promise<void> {
     this.#renewing = true;
     // What is due before the next tick is renewed now.
-    const horizon = this.clock.now() + this.#periodMs / 2;
-    const due = [...this.#beats].filter((beat) => beat.dueAt <= horizon);
+    const nextTick = this.clock.now() + this.#periodMs;
+    const due = [...this.#beats].filter((beat) => beat.dueAt < nextTick);
     for (let from = 0; from < due.length; from += BATCH) {
       await this.#renewBatch(due.slice(from, from + BATCH));
     }
@@ -83,9 +83,10 @@ export class Heartbeat {
     try {
       kept = await this.renew(beats.map(({ hold }) => hold));
     } catch {
-      // The store does not answer: whose the claims are is not known. The next tick asks again.
       return;
     }
+    // Without an answer it is not known whose the claims are. The next tick asks again.
+    if (!Array.isArray(kept) || kept.length !== beats.length) return;
     const now = this.clock.now();
     for (const [position, beat] of beats.entries()) {
       if (kept[position] !== false) beat.dueAt = now + beat.hold.leaseMs / BEATS_PER_LEASE;
