@@ -93,7 +93,7 @@ describe('which options does forRoot() refuse?', () => {
     [
       'defaults of no policy',
       { defaults: { locks: {} } },
-      `${option('defaults')}unknown option "locks"; expected one of lock, rateLimit`,
+      `${option('defaults')}unknown option "locks"; expected one of rateLimit, lock, idempotency`,
     ],
     [
       'defaults that are none',
