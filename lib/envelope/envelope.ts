@@ -28,7 +28,7 @@ export async function perform(run: Run, body: Body): Promise<unknown> {
     const entered = enterRings(run);
     const refusal = entered instanceof Promise ? await entered : entered;
     if (refusal) return await endRefused(run, refusal);
-    run.working = true;
+    run.startWork();
     value = await body();
     if (!run.handler && isObservable(value)) throw unannouncedStream(run);
   } catch (error) {

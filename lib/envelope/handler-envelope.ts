@@ -98,6 +98,8 @@ export class HandlerEnvelope {
     if (run !== this.#current || this.#streamEnded) return false;
     this.#value = value;
     run.awaitsAnswer = true;
+    // A stream is still the body's own work.
+    run.working = isObservable(value);
     return true;
   }
 

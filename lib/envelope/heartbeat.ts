@@ -25,6 +25,7 @@ export class Heartbeat {
   #periodMs = Infinity;
   #stop: (() => void) | undefined;
   #renewing = false;
+  #stopped = false;
 
   /** @param renew asks the store; rejects when it does not answer, which says nothing about a claim */
   constructor(
@@ -37,7 +38,7 @@ export class Heartbeat {
     const periodMs = hold.leaseMs / BEATS_PER_LEASE;
     const beat = { hold, onLost, dueAt: this.clock.now() + periodMs, leaving: false };
     this.#beats.add(beat);
-    if (periodMs < this.#periodMs) this.#restart(periodMs);
+    if (periodMs < this.#periodMs && !this.#stopped) this.#restart(periodMs);
     return beat;
   }
 
@@ -45,7 +46,9 @@ export class Heartbeat {
     this.#beats.delete(beat);
   }
 
+  /** For good: what is asked to be kept from now on lapses. */
   stop(): void {
+    this.#stopped = true;
     this.#beats.clear();
     this.#pause();
   }

@@ -46,7 +46,7 @@ export class Run implements Invocation {
   /** Whether the body has succeeded and the envelope waits for the handler's answer to be made. */
   awaitsAnswer = false;
   ended = false;
-  /** Whether the body has begun. */
+  /** Whether the body is at work: it has begun, and not succeeded yet. */
   working = false;
   /** Whether the caller has left before the body began: waiting for it is pointless. */
   abandoned = false;
@@ -119,6 +119,12 @@ export class Run implements Invocation {
   /** Whether a client of HTTP is answered with what comes of this run. */
   get answersHttp(): boolean {
     return this.handler?.http === true;
+  }
+
+  /** The body begins. @throws the reason, when the invocation was aborted before */
+  startWork(): void {
+    if (this.#abortReason !== undefined) throw this.#abortReason;
+    this.working = true;
   }
 
   abort(reason: Error): void {

@@ -89,6 +89,7 @@ class GuardedStream {
     if (refusal) return this.#refuse(run, refusal);
     this.#begun = true;
     try {
+      run.startWork();
       const returned = body(run);
       const source = isObservable(returned) ? returned : from(Promise.resolve(returned));
       // A source that emits before it lets go of us must hear that its subscriber is satisfied.
