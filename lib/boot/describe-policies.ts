@@ -3,6 +3,7 @@ import { declarationOf, guardedMethods } from '../metadata/declaration.js';
 import { type AnyClass, taskName } from '../metadata/method-name.js';
 import { compilePlan } from '../plan/compiler.js';
 import type { NamedLimiters } from '../plan/settings.js';
+import type { PolicyDefaults } from '../policies/options.js';
 import { isBuiltInLimiter } from '../policies/limiters/limiter.js';
 import { describePlan, type MethodDescription } from '../plan/description.js';
 
@@ -20,6 +21,15 @@ const ANY_LIMITER: NamedLimiters = {
   keys: () => [],
 };
 
+/** So is the scope that a key of headers demands, where the method has none. */
+const ANY_SCOPE: PolicyDefaults = {
+  idempotency: {
+    scope: function scopeOfTheModule() {
+      throw new DefinitionError(NO_APPLICATION);
+    },
+  },
+};
+
 /**
  * What guards a method, after inheritance, in the order of the envelope, without the module's
  * `defaults` and `limiters`, which belong to an application.
@@ -34,7 +44,7 @@ export function describePolicies(target: AnyClass, method: string | symbol): Met
     );
   }
   const declaration = declarationOf(target, method, () => undefined);
-  const context = { defaults: {}, limiters: ANY_LIMITER, lookup: NO_RESOLVERS };
+  const context = { defaults: ANY_SCOPE, limiters: ANY_LIMITER, lookup: NO_RESOLVERS };
   return describePlan(compilePlan(declaration, context));
 }
 

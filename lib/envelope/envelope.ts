@@ -42,7 +42,7 @@ export async function perform(run: Run, body: Body): Promise<unknown> {
   }
   if (run.handler?.takesOver(run, value)) return value;
   // Of a handler whose answer nobody waits for, what it would have been is not known.
-  const left = leave(run, run.handler ? UNANSWERED : { kind: 'returned', value });
+  const left = leave(run, run.handler ? UNANSWERED : { kind: 'returned', value, handled: false });
   if (left) await left;
   finish(run, { status: 'success', value });
   return value;

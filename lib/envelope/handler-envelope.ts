@@ -148,5 +148,5 @@ export class HandlerEnvelope {
 function endingOf(end: AnswerEnd | undefined): Ending {
   if (!end || 'error' in end) return UNANSWERED;
   const { value, answer } = end;
-  return answer ? { kind: 'answered', answer } : { kind: 'returned', value };
+  return answer ? { kind: 'answered', answer } : { kind: 'returned', value, handled: true };
 }

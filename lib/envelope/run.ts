@@ -1,4 +1,5 @@
 import type { ExecutionContext } from '@nestjs/common';
+import type { Caller } from '../answer.js';
 import type { HeldLock, Invocation } from '../invocation.js';
 import type { EnterReply, EnterStep } from '../store/store.js';
 import type { StorePolicy } from '../policies/policy.js';
@@ -116,9 +117,10 @@ export class Run implements Invocation {
     return this.#controller.signal;
   }
 
-  /** Whether a client of HTTP is answered with what comes of this run. */
-  get answersHttp(): boolean {
-    return this.handler?.http === true;
+  /** Who gets what comes of this run. */
+  get caller(): Caller {
+    if (!this.handler) return 'code';
+    return this.handler.http ? 'http' : 'transport';
   }
 
   /** The body begins. @throws the reason, when the invocation was aborted before */

@@ -1,4 +1,4 @@
-import type { Answer, Replay } from '../answer.js';
+import type { Answer, Caller, Replay } from '../answer.js';
 import type { PolicyName, RefusalError, RefusalMetadata, RefusalSite } from '../errors/refusals.js';
 import type { HeldLock, Invocation } from '../invocation.js';
 import type { EnterReply, EnterStep, Hold, LeaveReply, LeaveStep, Store } from '../store/store.js';
@@ -20,7 +20,12 @@ export interface Refused {
 /** How what a policy was granted is no longer needed. */
 export type Ending =
   /** The method returned. */
-  | { readonly kind: 'returned'; readonly value: unknown }
+  | {
+      readonly kind: 'returned';
+      readonly value: unknown;
+      /** Whether it is what the interceptors of a handler have left of it, for a client to see. */
+      readonly handled: boolean;
+    }
   /** A handler's answer over HTTP was made. */
   | { readonly kind: 'answered'; readonly answer: Answer }
   /** The body succeeded, but nobody knows what its caller was answered. */
@@ -68,9 +73,9 @@ export interface StorePolicy extends PolicyBase {
   /**
    * Why not, for an answer that does not.
    *
-   * @param http whether the caller is a client of HTTP
+   * @param caller who would be given an earlier answer again
    */
-  refusal(key: string, reply: EnterReply, http: boolean): Refused;
+  refusal(key: string, reply: EnterReply, caller: Caller): Refused;
   /** What to send in the end, for a step that was admitted. */
   giveBack(step: EnterStep, reply: EnterReply, ending: Ending): LeaveStep | undefined;
   /** What to tell about the answer to it. */

@@ -213,6 +213,22 @@ describe.each(TRANSPORTS)('a handler of %s', (transport) => {
     expect(await direct.handle({ id: 'k' })).toEqual(first);
     expect(orders.runs).toBe(1);
   });
+
+  it('but no client what code was answered before: no serializer has seen it', async () => {
+    const serializer = new ClassSerializerInterceptor(new Reflector());
+    const { handle, get, orders } = await start(
+      ordersBelow(
+        (next, context) => serializer.intercept(context, next),
+        (run) => new Receipt(run),
+        { returns: Receipt },
+      ),
+    );
+    const direct = get(orders.constructor as Type<{ handle: Handler }>);
+    const first = await direct.handle({ id: 'k' });
+    expect(await direct.handle({ id: 'k' })).toEqual(first);
+    await expect(handle({ id: 'k' })).rejects.toThrow(DuplicateError);
+    expect(orders.runs).toBe(1);
+  });
 });
 
 @Injectable()

@@ -6,16 +6,24 @@ const text = new OutcomeText({ codec: undefined, returns: undefined, maxBytes: 1
 
 describe('who is given what was kept?', () => {
   it('of a direct call: direct callers, and no client', () => {
-    const kept = text.encode({ kind: 'returned', value: { id: 1, secret: 's' } });
-    expect(text.decode(kept, false)).toEqual({ value: { id: 1, secret: 's' } });
-    expect(text.decode(kept, true)).toBeUndefined();
+    const kept = text.encode({ kind: 'returned', handled: false, value: { id: 1, secret: 's' } });
+    expect(text.decode(kept, 'code')).toEqual({ value: { id: 1, secret: 's' } });
+    expect(text.decode(kept, 'http')).toBeUndefined();
+    expect(text.decode(kept, 'transport')).toBeUndefined();
+  });
+
+  it('of a handler of another transport: everybody but clients of HTTP, who need a status', () => {
+    const kept = text.encode({ kind: 'returned', handled: true, value: { id: 1 } });
+    expect(text.decode(kept, 'code')).toEqual({ value: { id: 1 } });
+    expect(text.decode(kept, 'transport')).toEqual({ value: { id: 1 } });
+    expect(text.decode(kept, 'http')).toBeUndefined();
   });
 });
 
 describe('how large may it be?', () => {
   it('maxBytes in UTF-8, all that is written included', () => {
     const size = (value: string): number =>
-      Buffer.byteLength(text.encode({ kind: 'returned', value }));
+      Buffer.byteLength(text.encode({ kind: 'returned', handled: false, value }));
     const fits = 'é'.repeat((1_000 - size('')) / 2);
     expect(size(fits)).toBeLessThanOrEqual(1_000);
     expect(() => size(`${fits}éé`)).toThrow(UnencodableError);
