@@ -12,6 +12,7 @@ import {
 } from '@nestjs/common';
 import { Redis } from 'ioredis';
 import { arg, header, IdempotentBy, LockWith } from 'nestjs-cmdx';
+import { ManualClock } from 'nestjs-cmdx/testing';
 import { delayWhen, from } from 'rxjs';
 import { closeApplicationsAfterEach } from '../../support/application.js';
 import { Door } from '../../support/door.js';
@@ -103,7 +104,8 @@ it('The application closes between a body and its answer. Is the work done? It i
 });
 
 it('The application closes while a call is still on its way in. Does its body begin? Never, and nothing stands', async () => {
-  const application = await bootOnRedis(proxy.url, providers, { shutdownTimeout: 0 });
+  const clock = new ManualClock();
+  const application = await bootOnRedis(proxy.url, providers, { clock, shutdownTimeout: 0 });
   const orders = application.get(Orders);
   await orders.ship('warm');
   proxy.hold('replies');
@@ -116,6 +118,8 @@ it('The application closes while a call is still on its way in. Does its body be
   await closing;
   expect(orders.runs).toBe(1);
   expect(await redis.keys('*:order-1')).toEqual([]);
+  // Nor a timer that would renew the claim.
+  expect(clock.pending).toBe(0);
 });
 
 it('The application closes while a save is outstanding. Is it sent once more? It is', async () => {
