@@ -329,7 +329,7 @@ describe('what does describePolicies say of a scope that only the module has?', 
       async run(): Promise<void> {}
     }
     const [policy] = describePolicies(Orders, 'run').policies;
-    expect(policy?.options['scope']).toMatchObject({ name: 'scopeOfTheModule' });
+    expect(policy?.options['scope']).toHaveProperty('name', 'scopeOfTheModule');
   });
 });
 
