@@ -8,6 +8,9 @@ export interface Answer {
   readonly rendered: boolean;
 }
 
+/** Who gets what a call answers: code of this process, a client of HTTP, or one of another transport. */
+export type Caller = 'code' | 'http' | 'transport';
+
 /** What a duplicate gets instead of a run of its own. */
 export interface Replay {
   readonly value: unknown;

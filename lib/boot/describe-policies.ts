@@ -4,6 +4,7 @@ import { type AnyClass, taskName } from '../metadata/method-name.js';
 import { compilePlan } from '../plan/compiler.js';
 import type { NamedJitters, NamedLimiters } from '../plan/settings.js';
 import { isBuiltInJitter } from '../policies/jitters.js';
+import type { PolicyDefaults } from '../policies/options.js';
 import { isBuiltInLimiter } from '../policies/limiters/limiter.js';
 import { describePlan, type MethodDescription } from '../plan/description.js';
 
@@ -26,6 +27,15 @@ const ANY_JITTER: NamedJitters = {
   keys: () => [],
 };
 
+/** So is the scope that a key of headers demands, where the method has none. */
+const ANY_SCOPE: PolicyDefaults = {
+  idempotency: {
+    scope: function scopeOfTheModule() {
+      throw new DefinitionError(NO_APPLICATION);
+    },
+  },
+};
+
 /**
  * What guards a method, after inheritance, in the order of the envelope, without the module's
  * `defaults` and `limiters`, which belong to an application.
@@ -41,7 +51,7 @@ export function describePolicies(target: AnyClass, method: string | symbol): Met
   }
   const declaration = declarationOf(target, method, () => undefined);
   const context = {
-    defaults: {},
+    defaults: ANY_SCOPE,
     limiters: ANY_LIMITER,
     jitters: ANY_JITTER,
     lookup: NO_RESOLVERS,

@@ -152,7 +152,7 @@ function judge(
   }
   const { ring, reply } = refused;
   if (patienceMs(run, refused) > 0) return waitForTurn(run, batch.asking, refused);
-  return refuseBy(run, ring.policy, ring.policy.refusal(ring.key, reply, run.answersHttp));
+  return refuseBy(run, ring.policy, ring.policy.refusal(ring.key, reply, run.caller));
 }
 
 /** Tells, in ring order, which rings let pass and which stepped aside, up to the first refusal. */

@@ -31,7 +31,7 @@ export async function perform(run: Run, body: Body): Promise<unknown> {
     const entered = enterRings(run);
     const refusal = entered instanceof Promise ? await entered : entered;
     if (refusal) return await endRefused(run, refusal);
-    run.working = true;
+    run.startWork();
     const { retry } = run.plan;
     value = await (retry ? runAttempts(run, body, retry) : body());
     // A handler's is unwrapped by Nest, later than its output could be checked.
@@ -48,7 +48,7 @@ export async function perform(run: Run, body: Body): Promise<unknown> {
   }
   if (run.handler?.takesOver(run, value)) return value;
   // Of a handler whose answer nobody waits for, what it would have been is not known.
-  const left = leave(run, run.handler ? UNANSWERED : { kind: 'returned', value });
+  const left = leave(run, run.handler ? UNANSWERED : { kind: 'returned', value, handled: false });
   if (left) await left;
   finish(run, { status: 'success', value });
   return value;

@@ -98,6 +98,8 @@ export class HandlerEnvelope {
     if (run !== this.#current || this.#streamEnded) return false;
     this.#value = value;
     run.awaitsAnswer = true;
+    // A stream is still the body's own work.
+    run.working = isObservable(value);
     return true;
   }
 
@@ -150,5 +152,5 @@ export class HandlerEnvelope {
 function endOf(end: AnswerEnd | undefined): Ending {
   if (!end || 'error' in end) return UNANSWERED;
   const { value, answer } = end;
-  return answer ? { kind: 'answered', answer } : { kind: 'returned', value };
+  return answer ? { kind: 'answered', answer } : { kind: 'returned', value, handled: true };
 }

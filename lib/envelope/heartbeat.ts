@@ -25,6 +25,7 @@ export class Heartbeat {
   #periodMs = Infinity;
   #stop: (() => void) | undefined;
   #renewing = false;
+  #stopped = false;
 
   /** @param renew asks the store; rejects when it does not answer, which says nothing about a claim */
   constructor(
@@ -37,7 +38,7 @@ export class Heartbeat {
     const periodMs = hold.leaseMs / BEATS_PER_LEASE;
     const beat = { hold, onLost, dueAt: this.clock.now() + periodMs, leaving: false };
     this.#beats.add(beat);
-    if (periodMs < this.#periodMs) this.#restart(periodMs);
+    if (periodMs < this.#periodMs && !this.#stopped) this.#restart(periodMs);
     return beat;
   }
 
@@ -45,7 +46,9 @@ export class Heartbeat {
     this.#beats.delete(beat);
   }
 
+  /** For good: what is asked to be kept from now on lapses. */
   stop(): void {
+    this.#stopped = true;
     this.#beats.clear();
     this.#pause();
   }
@@ -70,8 +73,8 @@ export class Heartbeat {
   async #renewDue(): Promise<void> {
     this.#renewing = true;
     // What is due before the next tick is renewed now.
-    const horizon = this.clock.now() + this.#periodMs / 2;
-    const due = [...this.#beats].filter((beat) => beat.dueAt <= horizon);
+    const nextTick = this.clock.now() + this.#periodMs;
+    const due = [...this.#beats].filter((beat) => beat.dueAt < nextTick);
     for (let from = 0; from < due.length; from += BATCH) {
       await this.#renewBatch(due.slice(from, from + BATCH));
     }
@@ -83,9 +86,10 @@ export class Heartbeat {
     try {
       kept = await this.renew(beats.map(({ hold }) => hold));
     } catch {
-      // The store does not answer: whose the claims are is not known. The next tick asks again.
       return;
     }
+    // Without an answer it is not known whose the claims are. The next tick asks again.
+    if (!Array.isArray(kept) || kept.length !== beats.length) return;
     const now = this.clock.now();
     for (const [position, beat] of beats.entries()) {
       if (kept[position] !== false) beat.dueAt = now + beat.hold.leaseMs / BEATS_PER_LEASE;

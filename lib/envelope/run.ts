@@ -1,4 +1,5 @@
 import type { ExecutionContext } from '@nestjs/common';
+import type { Caller } from '../answer.js';
 import type { HeldLock, Invocation } from '../invocation.js';
 import type { EnterReply, EnterStep } from '../store/store.js';
 import type { StorePolicy } from '../policies/policy.js';
@@ -46,7 +47,7 @@ export class Run implements Invocation {
   /** Whether the body has succeeded and the envelope waits for the handler's answer to be made. */
   awaitsAnswer = false;
   ended = false;
-  /** Whether the body has begun. */
+  /** Whether the body is at work: it has begun, and not succeeded yet. */
   working = false;
   /** Whether what the body returned does not fit its schema. */
   outputRefused = false;
@@ -120,9 +121,16 @@ export class Run implements Invocation {
     return this.#controller.signal;
   }
 
-  /** Whether a client of HTTP is answered with what comes of this run. */
-  get answersHttp(): boolean {
-    return this.handler?.http === true;
+  /** Who gets what comes of this run. */
+  get caller(): Caller {
+    if (!this.handler) return 'code';
+    return this.handler.http ? 'http' : 'transport';
+  }
+
+  /** The body begins. @throws the reason, when the invocation was aborted before */
+  startWork(): void {
+    if (this.#abortReason !== undefined) throw this.#abortReason;
+    this.working = true;
   }
 
   get aborted(): boolean {

@@ -15,7 +15,7 @@ import type { Invoker } from './binding.js';
 import { perform } from './envelope.js';
 import { HandlerEnvelope } from './handler-envelope.js';
 import { Heartbeat } from './heartbeat.js';
-import { UNUSED } from './endings.js';
+import { UNANSWERED, UNUSED } from './endings.js';
 import type { Plan } from './plan.js';
 import { Run } from './run.js';
 import { type Scope, scopes } from './scope.js';
@@ -216,17 +216,19 @@ export class Runtime implements Invoker {
 
   /**
    * Of a body that still runs, nobody knows what it has done: its claim is left to run out, and told
-   * to be done only if the body still gets there.
+   * to be done only if the body still gets there. One that has succeeded is done, whatever its
+   * answer would have been.
    */
   async #abandon(): Promise<void> {
     const steps: LeaveStep[] = [];
     for (const run of this.#running) {
       run.abort(new ShuttingDownError(run));
       const kept = run.holds.filter(({ beat }) => beat && run.working);
+      const ending = run.awaitsAnswer ? UNANSWERED : UNUSED;
       for (const granted of run.holds) {
         if (kept.includes(granted)) continue;
         const { policy, step } = granted.ring;
-        const back = policy.giveBack(step, granted.reply, UNUSED);
+        const back = policy.giveBack(step, granted.reply, ending);
         if (back) steps.push(back);
       }
       run.holds = kept;

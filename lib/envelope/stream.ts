@@ -44,7 +44,7 @@ export function performStream(
   });
 }
 
-const COMPLETED: Ending = Object.freeze({ kind: 'returned', value: undefined });
+const COMPLETED: Ending = Object.freeze({ kind: 'returned', value: undefined, handled: false });
 /** The subscriber left: how the work would have ended is not known. */
 const LEFT: Ending = UNUSED;
 
@@ -93,8 +93,8 @@ class GuardedStream {
     if (this.subscriber.closed) return this.#fail(run, unsubscribed());
     if (refusal) return this.#refuse(run, refusal);
     this.#begun = true;
-    run.working = true;
     try {
+      run.startWork();
       const returned = body(run);
       const source = isObservable(returned) ? returned : from(Promise.resolve(returned));
       // A source that emits before it lets go of us must hear that its subscriber is satisfied.

@@ -87,7 +87,7 @@ async function tryAgain(
     refused = again;
   }
   const { policy, key } = refused.ring;
-  return refuseBy(run, policy, policy.refusal(key, refused.reply, run.answersHttp));
+  return refuseBy(run, policy, policy.refusal(key, refused.reply, run.caller));
 }
 
 /** Tells each ring that lets pass: some once in the invocation, when the answer is final. */

@@ -1,4 +1,4 @@
-import type { Replay } from '../answer.js';
+import type { Caller, Replay } from '../answer.js';
 import { toSeconds } from '../clock/duration.js';
 import { describeThrown } from '../errors/reading.js';
 import {
@@ -97,7 +97,7 @@ export class IdempotencyPolicy implements StorePolicy {
     return { idempotencyKey: key, run };
   }
 
-  refusal(key: string, reply: ClaimReply, http: boolean): Refused {
+  refusal(key: string, reply: ClaimReply, caller: Caller): Refused {
     const { run, holder, remainingMs } = reply;
     const { onDuplicate, onInProgress } = this.settings;
     const facts = { idempotencyKey: key, run, ...(holder !== undefined && { holder }) };
@@ -127,7 +127,7 @@ export class IdempotencyPolicy implements StorePolicy {
         };
       default: {
         const skip = onDuplicate === 'skip';
-        const kept = skip ? undefined : this.#recall(reply.outcome, http);
+        const kept = skip ? undefined : this.#recall(reply.outcome, caller);
         const replayable = skip ? reply.state === 'done' : kept !== undefined;
         return {
           metadata: { code: 'duplicate', onDuplicate, replayable, ...facts },
@@ -186,10 +186,10 @@ export class IdempotencyPolicy implements StorePolicy {
     }
   }
 
-  #recall(outcome: string | undefined, http: boolean): Replay | undefined {
+  #recall(outcome: string | undefined, caller: Caller): Replay | undefined {
     if (outcome === undefined) return undefined;
     try {
-      return this.#text.decode(outcome, http);
+      return this.#text.decode(outcome, caller);
     } catch (error) {
       this.#tellOnce('read', error);
       return undefined;

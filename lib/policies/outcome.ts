@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
-import type { Answer, Replay } from '../answer.js';
+import type { Answer, Caller, Replay } from '../answer.js';
 import { show } from '../errors/definition.error.js';
 import type { OutcomeCodec } from './options.js';
 import type { Ending } from './policy.js';
@@ -17,6 +17,8 @@ const VALUE = 'v';
 const INSTANCE = 'i';
 const INSTANCES = 'l';
 const ANSWER = 'a';
+/** Stands before one of the others: a client of a transport without statuses was answered so. */
+const HANDLED = 'h';
 
 /** Of an answer: whether its body is kept as the JSON that was sent, or by the codec. */
 type BodyForm = 'json' | 'codec';
@@ -35,25 +37,27 @@ export class OutcomeText {
     const text =
       ending.kind === 'answered'
         ? ANSWER + this.#encodeAnswer(ending.answer)
-        : this.#encodeValue(ending.value);
+        : (ending.handled ? HANDLED : '') + this.#encodeValue(ending.value);
     const { maxBytes } = this.settings;
     if (Buffer.byteLength(text) <= maxBytes) return text;
     throw new UnencodableError(`more than maxBytes, ${maxBytes}`);
   }
 
   /**
-   * @param http whether a client of HTTP is to be answered. What was kept of a direct call was never
-   *   cleaned by the interceptors of the handler, so no client gets it.
+   * @param caller who is to be answered. What was kept of a direct call was never cleaned by the
+   *   interceptors of a handler, so no client gets it.
    * @returns `undefined` when this caller cannot be given it
    * @throws what the codec throws
    */
-  decode(text: string, http: boolean): Replay | undefined {
-    const rest = text.slice(1);
+  decode(text: string, caller: Caller): Replay | undefined {
     if (text[0] === ANSWER) {
-      const answer = this.#decodeAnswer(rest);
+      const answer = this.#decodeAnswer(text.slice(1));
       return { value: answer.body, answer };
     }
-    return http ? undefined : { value: this.#decodeValue(text[0], rest) };
+    const handled = text[0] === HANDLED;
+    // What another transport was answered has no status.
+    if (caller === 'http' || (caller === 'transport' && !handled)) return undefined;
+    return { value: this.#decodeValue(handled ? text.slice(1) : text) };
   }
 
   #encodeValue(value: unknown): string {
@@ -76,8 +80,9 @@ export class OutcomeText {
     throw new UnencodableError(`the codec answered no text, but ${show(text)}`);
   }
 
-  #decodeValue(form: string | undefined, text: string): unknown {
-    const value = this.#codec.decode(text);
+  #decodeValue(text: string): unknown {
+    const form = text[0];
+    const value = this.#codec.decode(text.slice(1));
     if (form === VALUE) return value;
     const prototype = this.settings.returns?.prototype as object | undefined;
     if (!prototype) throw new UnencodableError('an instance, and the option "returns" is gone');

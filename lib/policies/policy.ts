@@ -1,4 +1,4 @@
-import type { Answer, Replay } from '../answer.js';
+import type { Answer, Caller, Replay } from '../answer.js';
 import type { PolicyName, RefusalError, RefusalMetadata, RefusalSite } from '../errors/refusals.js';
 import type { HeldLock, Invocation } from '../invocation.js';
 import type { EnterReply, EnterStep, Hold, LeaveReply, LeaveStep, Store } from '../store/store.js';
@@ -19,7 +19,12 @@ export interface Refused {
 
 /** How an invocation ended; what it means for each policy is in the outcome table. */
 export type Ending =
-  | { readonly kind: 'returned'; readonly value: unknown }
+  | {
+      readonly kind: 'returned';
+      readonly value: unknown;
+      /** Whether it is what the interceptors of a handler have left of it, for a client to see. */
+      readonly handled: boolean;
+    }
   | { readonly kind: 'answered'; readonly answer: Answer }
   | { readonly kind: 'unanswered' | 'output_invalid' | 'skipped' | 'failed' | 'unused' }
   | {
@@ -69,9 +74,9 @@ export interface StorePolicy extends PolicyBase {
   /**
    * Why not, for an answer that does not.
    *
-   * @param http whether the caller is a client of HTTP
+   * @param caller who would be given an earlier answer again
    */
-  refusal(key: string, reply: EnterReply, http: boolean): Refused;
+  refusal(key: string, reply: EnterReply, caller: Caller): Refused;
   /** What to send in the end, for a step that was admitted. */
   giveBack(step: EnterStep, reply: EnterReply, ending: Ending): LeaveStep | undefined;
   /** What to tell about the answer to it. */

@@ -3,7 +3,12 @@ import { once } from 'node:events';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-const REGISTER = join(dirname(fileURLToPath(import.meta.url)), 'register-typescript.mjs');
+const SUPPORT = dirname(fileURLToPath(import.meta.url));
+/** TypeScript, and the library's sources in place of what was last built. */
+const REGISTER = ['register-typescript.mjs', 'register-sources.mjs'].flatMap((file) => [
+  '--import',
+  join(SUPPORT, file),
+]);
 
 /** A second process that runs a TypeScript file and talks by messages. */
 export interface Worker {
@@ -25,7 +30,7 @@ export interface Worker {
  * `process.send` are the way to the test.
  */
 export function startWorker(file: string, args: readonly string[] = []): Worker {
-  const child = fork(file, args, { execArgv: ['--no-warnings', '--import', REGISTER] });
+  const child = fork(file, args, { execArgv: ['--no-warnings', ...REGISTER] });
   const messages: unknown[] = [];
   child.on('message', (message) => messages.push(message));
   const killOnExit = (): void => void child.kill('SIGKILL');

@@ -68,12 +68,20 @@ export class UnreturnedHolds {
       try {
         await this.send(batch.map(([, hold]) => hold.step));
       } catch {
+        // What cannot be told comes last next time, so that it does not stand before the others.
+        for (const [id, hold] of batch) this.#moveToEnd(id, hold);
         return;
       }
       for (const [id, hold] of batch) {
         if (this.#holds.get(id) === hold) this.#holds.delete(id);
       }
     }
+  }
+
+  #moveToEnd(id: string, hold: Hold): void {
+    if (this.#holds.get(id) !== hold) return;
+    this.#holds.delete(id);
+    this.#holds.set(id, hold);
   }
 
   #nextBatch(): [string, Hold][] {

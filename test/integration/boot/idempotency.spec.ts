@@ -322,6 +322,17 @@ describe('Whose keys must not meet?', () => {
   });
 });
 
+describe('what does describePolicies say of a scope that only the module has?', () => {
+  it('that the module decides, instead of failing over it', () => {
+    class Orders {
+      @IdempotentBy(header('Idempotency-Key'))
+      async run(): Promise<void> {}
+    }
+    const [policy] = describePolicies(Orders, 'run').policies;
+    expect(policy?.options['scope']).toHaveProperty('name', 'scopeOfTheModule');
+  });
+});
+
 /** The policy in effect, `undefined` when there is none. */
 function policyOf(target: Parameters<typeof describePolicies>[0]) {
   const { policies } = describePolicies(target, 'run');

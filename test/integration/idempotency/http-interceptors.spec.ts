@@ -245,6 +245,7 @@ describe.each(ADAPTERS)('a body that did not succeed (%s)', (adapter) => {
       },
       500,
     ],
+    ['promises an Observable that fails', () => throwError(() => new ConflictException()), 409],
     ['ends itself with fail()', () => fail('The account is closed.'), 422],
     ['ends itself with skip()', () => skip('closed today'), 202],
   ])('because it %s: the next delivery runs', async (_how, end, status) => {

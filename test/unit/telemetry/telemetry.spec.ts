@@ -164,6 +164,73 @@ describe('what does LoggerTelemetry write?', () => {
     expect(String(warned.mock.calls[0]?.[0])).toContain(`key=${acquired.lockKey}`);
   });
 
+  describe('of idempotency', () => {
+    const idempotencyKey = 'cmdx:idem:Accounts.reconcile:user@example.com';
+    const facts = { idempotencyKey, run: 2, holder: 'holder-tid' };
+    const told = {
+      idempotency_claimed: { idempotencyKey, run: 2 },
+      idempotency_duplicate: {
+        code: 'duplicate',
+        onDuplicate: 'replay',
+        replayable: true,
+        ...facts,
+      },
+      idempotency_in_progress: {
+        code: 'in_progress',
+        onInProgress: 'fail',
+        retryAfter: 5,
+        ...facts,
+      },
+      idempotency_mismatch: { code: 'payload_mismatch', ...facts },
+      idempotency_abandoned: { code: 'abandoned', ...facts },
+      idempotency_stale: { idempotencyKey, run: 2 },
+    } as const;
+
+    const linesWith = (options: { keys?: boolean }): [level: string, line: string][] => {
+      const lines: [string, string][] = [];
+      for (const level of ['log', 'debug', 'warn', 'error'] as const) {
+        jest
+          .spyOn(Logger.prototype, level)
+          .mockImplementation((line: unknown) => void lines.push([level, String(line)]));
+      }
+      const telemetry = new Telemetry();
+      new LoggerTelemetry(options).listen(telemetry);
+      for (const [name, payload] of Object.entries(told)) {
+        telemetry.emit(name as keyof typeof told, source, payload as never);
+      }
+      return lines;
+    };
+
+    it('refusals and losses as warnings, what is as it should be as debug lines', () => {
+      expect(linesWith({}).map(([level, line]) => [level, line.split(' key=')[0]])).toEqual([
+        ['debug', 'idempotency_claimed task=Accounts.reconcile run=2'],
+        ['debug', 'idempotency_duplicate task=Accounts.reconcile code=duplicate run=2'],
+        [
+          'warn',
+          'idempotency_in_progress task=Accounts.reconcile code=in_progress run=2 retryAfter=5',
+        ],
+        ['warn', 'idempotency_mismatch task=Accounts.reconcile code=payload_mismatch run=2'],
+        ['warn', 'idempotency_abandoned task=Accounts.reconcile code=abandoned run=2'],
+        ['warn', 'idempotency_stale task=Accounts.reconcile run=2'],
+      ]);
+    });
+
+    it('a digest in place of every key, the same for the same key', () => {
+      const lines = linesWith({}).map(([, line]) => line);
+      expect(lines.join('\n')).not.toContain('user@');
+      const digests = lines.map((line) => / key=([0-9a-f]{8}) /.exec(line)?.[1]);
+      expect(digests).toHaveLength(6);
+      expect(new Set(digests).size).toBe(1);
+      expect(digests[0]).toBeDefined();
+    });
+
+    it('the keys when told so', () => {
+      for (const [, line] of linesWith({ keys: true })) {
+        expect(line).toContain(` key=${idempotencyKey} `);
+      }
+    });
+  });
+
   it('nothing for a run that starts and ends as it should', () => {
     const telemetry = new Telemetry();
     new LoggerTelemetry().listen(telemetry);

@@ -33,6 +33,22 @@ describe('UnreturnedHolds', () => {
     expect(sent).not.toContain('key0');
   });
 
+  it('do a hundred that are never taken stand before the others?', async () => {
+    const sent: string[] = [];
+    // As Redis does it: what can be done is done, and the call fails for the rest.
+    const holds = new UnreturnedHolds(async (steps) => {
+      sent.push(...steps.map(({ key }) => key).filter((key) => !key.startsWith('refused')));
+      if (steps.some(({ key }) => key.startsWith('refused'))) throw new Error('no room');
+    });
+    holds.stop();
+    holds.add(Array.from({ length: 100 }, (_, i) => release(`refused${i}`)));
+    holds.add([release('welcome')]);
+    await holds.drain();
+    expect(sent).toEqual([]);
+    await holds.drain();
+    expect(sent).toEqual(['welcome']);
+  });
+
   it('is a hold dropped once its own ttl has passed, and when its token wants it again?', async () => {
     const sent: string[] = [];
     const holds = new UnreturnedHolds(async (steps) => sent.push(...steps.map(({ key }) => key)));
