@@ -7,7 +7,7 @@ import { DefinitionError, show } from './errors/definition.error.js';
 import { POLICY_NAMES } from './errors/refusals.js';
 import type { Jitter } from './policies/jitters.js';
 import type { Limiter } from './policies/limiters/limiter.js';
-import { suspiciousDurations } from './plan/settings.js';
+import { suspiciousDurations } from './plan/durations.js';
 import { checkOptions } from './policies/option-rules.js';
 import type { PolicyDefaults } from './policies/options.js';
 import { Store } from './store/store.js';

@@ -2,17 +2,17 @@ import { DefinitionError } from '../errors/definition.error.js';
 import { declarationOf, guardedMethods } from '../metadata/declaration.js';
 import { type AnyClass, taskName } from '../metadata/method-name.js';
 import { compilePlan } from '../plan/compiler.js';
-import type { NamedJitters, NamedLimiters } from '../plan/settings.js';
-import { isBuiltInJitter } from '../policies/jitters.js';
+import type { Named } from '../plan/context.js';
+import { isBuiltInJitter, type Jitter } from '../policies/jitters.js';
 import type { PolicyDefaults } from '../policies/options.js';
-import { isBuiltInLimiter } from '../policies/limiters/limiter.js';
+import { isBuiltInLimiter, type Limiter } from '../policies/limiters/limiter.js';
 import { describePlan, type MethodDescription } from '../plan/description.js';
 
 const NO_APPLICATION =
   'describePolicies: limiters and key resolvers are called by an application only';
 
 /** Limiters by name are an application's; without one, any name is taken as given. */
-const ANY_LIMITER: NamedLimiters = {
+const ANY_LIMITER: Named<Limiter> = {
   get: (name) =>
     isBuiltInLimiter(name)
       ? undefined
@@ -22,7 +22,7 @@ const ANY_LIMITER: NamedLimiters = {
   keys: () => [],
 };
 
-const ANY_JITTER: NamedJitters = {
+const ANY_JITTER: Named<Jitter> = {
   get: (name) => (isBuiltInJitter(name) ? undefined : ({ delay }) => delay),
   keys: () => [],
 };

@@ -3,13 +3,10 @@ import type { Planner } from '../envelope/runtime.js';
 import { DefinitionError } from '../errors/definition.error.js';
 import { declarationOf, guardedMethods, idleClassPolicies } from '../metadata/declaration.js';
 import { type AnyClass, taskName } from '../metadata/method-name.js';
-import {
-  type CompiledPlan,
-  compilePlan,
-  type PlanContext,
-  type Warning,
-} from '../plan/compiler.js';
+import { type CompiledPlan, compilePlan } from '../plan/compiler.js';
 import { PlanConsistency } from '../plan/consistency.js';
+import type { PlanContext } from '../plan/context.js';
+import type { Warning } from '../plan/warnings.js';
 import { DECORATOR_NAMES } from '../policies/option-rules.js';
 
 /** Compiles and checks the plans of one application, class by class. */

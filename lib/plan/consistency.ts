@@ -2,7 +2,8 @@ import { toMilliseconds } from '../clock/duration.js';
 import { DefinitionError, show } from '../errors/definition.error.js';
 import type { PolicyName } from '../errors/refusals.js';
 import { DECORATOR_NAMES } from '../policies/option-rules.js';
-import type { CompiledPlan, CompiledRing } from './compiler.js';
+import type { CompiledPlan } from './compiler.js';
+import type { CompiledRing } from './context.js';
 
 interface Known {
   readonly target: object;

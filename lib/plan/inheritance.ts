@@ -1,3 +1,4 @@
+import type { Declarable } from '../policies/option-rules.js';
 import type { MethodDeclaration, PolicyRecord, WrittenOptions } from './declaration.js';
 
 /** What a policy comes to on one method. */
@@ -27,6 +28,11 @@ export function mergeRecords(records: readonly PolicyRecord[]): Merged | undefin
     options = { ...options, ...record.options };
   }
   return on ? { subject: subjects.at(-1), subjects, options } : undefined;
+}
+
+/** What one decorator comes to on a method; `undefined` when it is off. */
+export function mergedOf(declaration: MethodDeclaration, name: Declarable): Merged | undefined {
+  return mergeRecords(declaration.records[name] ?? []);
 }
 
 /**
