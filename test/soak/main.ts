@@ -4,6 +4,7 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { prepareRedis } from '../support/redis-binary.js';
 import { startRedis } from '../support/redis-server.js';
+import { soakHalfOpen } from './half-open.js';
 import { soakLimits } from './limits.js';
 import { soakLocks } from './locks.js';
 
@@ -22,12 +23,14 @@ const schedules = quick ? 20 : 3_000;
 const interleavings = quick ? 10 : 2_500;
 const lockSeconds = quick ? 5 : 30;
 const limitRounds = quick ? 2 : 20;
+const halfOpenRounds = quick ? 1 : 10;
 
 const PARTS: readonly (readonly [string, (redisUrl: string) => Promise<Findings>])[] = [
   ['memory and Redis decide alike', () => soakSpec('differential', 'CMDX_FUZZ_RUNS', schedules)],
   ['claims keep to their model', () => soakSpec('claim-model', 'CMDX_MODEL_RUNS', interleavings)],
   ['locks, two processes, killed at random', (url) => soakLocks(url, lockSeconds)],
   ['rate limits, four processes', (url) => soakLimits(url, limitRounds)],
+  ['half-open breaker, four processes', () => soakHalfOpen(halfOpenRounds)],
 ];
 
 prepareRedis();

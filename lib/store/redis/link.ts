@@ -44,9 +44,11 @@ export class Link {
     private readonly onReady: () => void,
   ) {}
 
-  /** The connection, if it can be used now. */
+  /** The connection, if it can be used now: that its socket has ended is told a little later. */
   get ready(): OwnClient | undefined {
-    return this.#ready ? this.#client : undefined;
+    const client = this.#client;
+    if (!client || !this.#ready) return undefined;
+    return isCluster(client) || client.stream.writable ? client : undefined;
   }
 
   /** Starts to connect, once. Never waits and never throws. */
@@ -64,7 +66,7 @@ export class Link {
   async use(patience?: Patience): Promise<OwnClient> {
     if (this.#closed) throw closedError();
     const client = this.open();
-    if (!this.#ready) {
+    if (!this.ready) {
       await new Promise<void>((resolve, reject) => {
         const waiter = { resolve, reject };
         this.#waiters.add(waiter);
