@@ -17,7 +17,7 @@ export function assertAnswers(
   const keeping = rings.find((ring) => ring.policy.policy === 'idempotency');
   if (keeping && (stream || declaration.streamsEvents)) {
     throw new DefinitionError(
-      `${site(keeping)}: expected a method that returns a Promise, got one that returns an Observable, whose values cannot be kept`,
+      `${site(keeping)}: expected a method that returns a Promise, got one that returns an Observable, whose values cannot be kept; where a class decorator reaches a method that it does not fit, write the decorator with (false) there`,
     );
   }
   const { fixedAnswer, answersByItself } = declaration;
