@@ -2,19 +2,20 @@
  * Shared lines of the scripts that touch a circuit breaker; the rules are those of `circuit.ts`, and
  * the record is the text of `circuitText`. Needs `whole`.
  *
- * `circuit_under(key)` answers the record, nil when there is none, or an error text when something
- * else stands there; `keep_circuit` writes it.
+ * `circuit_of(text)` answers the record that `GET` has found, nil when there is none, or an error text
+ * when something else stands there; `keep_circuit` writes it.
  */
 export const CIRCUIT_RECORD = `
 local BUCKETS = 10
 
-local function circuit_under(key)
-  local text = redis.pcall('GET', key)
+local function circuit_of(text)
   if not text then return nil end
   if type(text) == 'table' then return nil, text.err end
   local state, epoch, open_until, opens, successes, past, out =
-    string.match(text, '^(%a):(%d+):(%d+):(%d+):(%d+)|([^|]*)|([^|]*)$')
-  if not state then return nil, 'no record of a circuit' end
+    string.match(text, '^([cohOC]):(%d+):(%d+):(%d+):(%d+)|([^|]*)|(.*)$')
+  if not state or string.gsub(past, '%d+,%d+,%d+;', '') ~= '' or string.gsub(out, '[^,;]+,%d+;', '') ~= '' then
+    return nil, 'no record of a circuit'
+  end
   local record = { state = state, epoch = tonumber(epoch), open_until = tonumber(open_until),
     opens = tonumber(opens), successes = tonumber(successes), buckets = {}, permits = {} }
   for slot, calls, failures in string.gmatch(past, '(%d+),(%d+),(%d+);') do
@@ -25,6 +26,10 @@ local function circuit_under(key)
     record.permits[#record.permits + 1] = { token = token, deadline = tonumber(deadline) }
   end
   return record
+end
+
+local function circuit_under(key)
+  return circuit_of(redis.pcall('GET', key))
 end
 
 local function keep_circuit(key, record, ttl, at)

@@ -132,14 +132,21 @@ end
 
 local function circuit(key, ttl, rest)
   local permits, probe_ms, token = string.match(rest, '^(%d+):(%d+):(.*)$')
-  local record, problem = circuit_under(key)
+  local text = redis.pcall('GET', key)
+  if not text then return 1, 'c:0:0', 1 end
+  -- The usual case: of a closed one nothing else is read.
+  local closed = type(text) == 'string' and string.match(text, '^(c:%d+):%d+:%d+:%d+|[%d,;]*|$')
+  if closed then return 1, closed .. ':0', 1 end
+  local record, problem = circuit_of(text)
   if problem then return -1, problem, 0 end
-  if not record then return 1, 'c:0:0', 1 end
   local at, just = math.floor(now / 1000), 0
   local function told(admitted, third)
     return admitted, record.state .. ':' .. whole(record.epoch) .. ':' .. just, third
   end
-  if record.state == 'c' or record.state == 'C' then return told(1, 1) end
+  if redis.call('PTTL', key) == -1 then
+    redis.call('PEXPIRE', key, whole(math.max(0, record.open_until - at) + ttl))
+  end
+  if record.state == 'C' then return told(1, 1) end
   if record.state == 'O' then return told(0, 0) end
   if record.state == 'o' then
     if at < record.open_until then return told(0, record.open_until - at) end
@@ -160,7 +167,9 @@ local function circuit(key, ttl, rest)
     return told(0, math.max(1, first - at))
   end
   out[#out + 1] = { token = token, deadline = at + probe_ms }
-  keep_circuit(key, record, ttl, at)
+  -- A probe that could not be written down would not be the last to be let in.
+  local unwritten = keep_circuit(key, record, ttl, at)
+  if unwritten then error(unwritten, 0) end
   taken[#taken + 1] = { key = key, permit = token, ttl = ttl }
   return told(1, 0)
 end

@@ -11,7 +11,7 @@ import { CLAIM_RECORD } from './claim.lua.js';
  *           u<token>                                              drop a claim
  *           b<token>:<record>                                     undo a claim: the record that it took over
  *           k<ttlMs>:<run>:<d|t>:<token>:<fingerprint>:<outcome>   complete a claim: done or tombstone
- *           p<token>                                              give a probe's permit back
+ *           p<ttlMs>:<token>                                      give a probe's permit back
  *           o<ttlMs>:<epoch>:<s|f>:<failureRate>:<minimumCalls>:<windowMs>:<permits>:<openMs>:
  *            <maxOpenMs>:<jitter>:<token>                          how a call ended: success or failure
  * answer  { now (store time, us), one number per step; of an outcome, a text }
@@ -60,10 +60,12 @@ local function complete(key, rest)
   return saved.err or (found and 1 or 0)
 end
 
-local function unpermit(key, token)
+local function unpermit(key, rest)
+  local ttl, token = string.match(rest, '^(%d+):(.*)$')
   local at, record = math.floor(now / 1000), circuit_under(key)
   if not record or record.state ~= 'h' or not take_permit(record, token, at) then return 0 end
-  return keep_circuit(key, record, math.max(1, redis.call('PTTL', key)), at) or 1
+  local remaining = redis.call('PTTL', key)
+  return keep_circuit(key, record, remaining == -1 and ttl or math.max(1, remaining), at) or 1
 end
 
 -- Twice as long each time that a probe fails; of a repeated one half is random (equal jitter).
@@ -79,11 +81,25 @@ local function open_circuit(key, record, ttl, at, rate, open_ms, max_open_ms, ji
   return keep_circuit(key, record, ttl, at) or '=opened:' .. whole(record.epoch) .. ':' .. string.format('%.17g', rate) .. ':' .. whole(ms)
 end
 
+-- The usual case: a success in the bucket of now, which is the newest and so the last, changes one
+-- number of the text, and nothing else is read.
+local function count_success(key, text, epoch, slot, ttl)
+  local before, calls, after =
+    string.match(text, '^(c:' .. epoch .. ':.*[|;]' .. whole(slot) .. ',)(%d+)(,%d+;|)$')
+  if not before then return nil end
+  local saved = redis.pcall('SET', key, before .. whole(calls + 1) .. after, 'PX', ttl)
+  return saved.err or '=counted'
+end
+
 local function outcome(key, rest)
   local ttl, epoch, sample, failure_rate, minimum, window, permits, open_ms, max_open_ms, jitter, token =
     string.match(rest, '^(%d+):(%d+):(%a):([^:]+):(%d+):(%d+):(%d+):(%d+):(%d+):([^:]+):(.*)$')
-  local at = math.floor(now / 1000)
-  local record, problem = circuit_under(key)
+  local at, text = math.floor(now / 1000), redis.pcall('GET', key)
+  local slot = math.floor(at / math.max(1, math.floor(window / BUCKETS)))
+  local counted = type(text) == 'string' and sample == 's' and not again
+    and count_success(key, text, epoch, slot, ttl)
+  if counted then return counted end
+  local record, problem = circuit_of(text)
   if problem then return '=stale' end
   if not record then
     record = { state = 'c', epoch = 0, open_until = 0, opens = 0, successes = 0, buckets = {}, permits = {} }
@@ -105,7 +121,6 @@ local function outcome(key, rest)
     return keep_circuit(key, record, ttl, at) or told
   end
   if record.state ~= 'c' or again then return '=stale' end
-  local slot = math.floor(at / math.max(1, math.ceil(window / BUCKETS)))
   local buckets, current, calls, failures = {}, nil, 1, 0
   for _, each in ipairs(record.buckets) do
     if each.slot > slot - BUCKETS and each.slot <= slot then
