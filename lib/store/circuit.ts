@@ -257,7 +257,7 @@ function move(record: CircuitRecord, state: CircuitState, now: number): void {
 }
 
 function bucketMs(windowMs: number): number {
-  return Math.max(1, Math.ceil(windowMs / BUCKETS));
+  return Math.max(1, Math.floor(windowMs / BUCKETS));
 }
 
 /** How long a store remembers the record: as long as it is open, and then for `ttlMs`. */

@@ -2,6 +2,8 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { Deadline } from '../clock/deadline.js';
 import type {
+  CircuitReply,
+  CircuitStep,
   ClaimReply,
   ClaimStep,
   CompleteReply,
@@ -17,10 +19,13 @@ import type {
   LeaseStep,
   LeaveReply,
   LeaveStep,
+  OutcomeReply,
+  OutcomeStep,
   ReleaseStep,
   Store,
   UnclaimReply,
   UnclaimStep,
+  UnpermitStep,
 } from '../store/store.js';
 
 /** A store under test and the time it lives in. */
@@ -134,6 +139,38 @@ export class Bench {
     return kept === true;
   }
 
+  async circuit(key: string, token: string, options?: Partial<CircuitStep>): Promise<CircuitReply> {
+    const [reply] = await this.enter(circuitStep(key, token, options));
+    assert.equal(reply?.kind, 'circuit');
+    return reply;
+  }
+
+  async outcome(key: string, token: string, options?: Partial<OutcomeStep>): Promise<OutcomeReply> {
+    const [reply] = await this.leave(outcomeStep(key, token, options));
+    assert.equal(reply?.kind, 'outcome');
+    return reply;
+  }
+
+  async unpermit(key: string, token: string): Promise<boolean> {
+    const [reply] = await this.leave(unpermitStep(key, token));
+    assert.equal(reply?.kind, 'unpermit');
+    return reply.returned;
+  }
+
+  /** Opens the breaker of a fresh key with one failure. @returns its epoch */
+  async trip(key: string, options?: Partial<OutcomeStep>): Promise<number> {
+    const reply = await this.outcome(key, 'first', { success: false, ...options });
+    assert.equal(reply.transition, 'opened');
+    assert.ok(reply.epoch !== undefined, 'expected an epoch');
+    return reply.epoch;
+  }
+
+  /** Leaves a breaker behind whose next caller is a probe. */
+  async tripped(key: string): Promise<void> {
+    await this.trip(key, { openMs: 1 });
+    await this.harness.advance(LAPSE_MS);
+  }
+
   /** Some time may have passed since `expected` was true. */
   isRemaining(actual: number | undefined, expected: number): void {
     assert.ok(actual !== undefined, 'expected a remaining time');
@@ -206,6 +243,42 @@ export function unclaimStep(key: string, token: string): UnclaimStep {
 
 export function holdOf(key: string, token: string, times?: Partial<Hold>): Hold {
   return { kind: 'claim', key, token, leaseMs: LONG_MS, ttlMs: TTL_MS, ...times };
+}
+
+export function circuitStep(
+  key: string,
+  token: string,
+  options?: Partial<CircuitStep>,
+): CircuitStep {
+  return { kind: 'circuit', key, token, permits: 1, probeMs: LONG_MS, ttlMs: TTL_MS, ...options };
+}
+
+/** A success in a breaker that one failure opens. */
+export function outcomeStep(
+  key: string,
+  token: string,
+  options?: Partial<OutcomeStep>,
+): OutcomeStep {
+  return {
+    kind: 'outcome',
+    key,
+    token,
+    epoch: 0,
+    success: true,
+    failureRate: 0.5,
+    minimumCalls: 1,
+    windowMs: LONG_MS,
+    permits: 1,
+    openMs: LONG_MS,
+    maxOpenMs: 10 * LONG_MS,
+    jitter: 0,
+    ttlMs: TTL_MS,
+    ...options,
+  };
+}
+
+export function unpermitStep(key: string, token: string): UnpermitStep {
+  return { kind: 'unpermit', key, token, ttlMs: LONG_MS };
 }
 
 export function statement(

@@ -13,6 +13,7 @@ import {
   type StoreHarness,
   windowStep,
 } from './conformance-bench.js';
+import { circuits } from './conformance-circuits.js';
 import { claims } from './conformance-claims.js';
 
 export type { StoreConformanceCase, StoreHarness } from './conformance-bench.js';
@@ -380,6 +381,7 @@ export const storeConformanceCases: readonly StoreConformanceCase[] = [
   ...leakyBucket,
   ...lease,
   ...claims,
+  ...circuits,
   ...batches,
   ...primitives,
   ...healing,

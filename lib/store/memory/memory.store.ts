@@ -255,8 +255,11 @@ export class MemoryStore extends Store {
   #enterCircuit(step: CircuitStep, taken: Taken[]): CircuitReply {
     const now = this.#nowMs();
     const found = this.#circuitUnder(step.key, now);
+    // No key: the message is written to logs.
+    if (found === null) throw new StoreError('error', 'The key of a circuit holds something else.');
+    const before = permitOf(found, step.token);
     const reply = enterCircuit(found?.record, step, now);
-    if (found && reply.admitted && reply.state === 'half_open') {
+    if (found && permitOf(found, step.token) !== before) {
       found.expiresAt = now + circuitLifetimeMs(found.record, step.ttlMs, now);
       taken.push({ kind: 'permit', step });
     }
@@ -266,6 +269,7 @@ export class MemoryStore extends Store {
   #recordOutcome(step: OutcomeStep): OutcomeReply {
     const now = this.#nowMs();
     const found = this.#circuitUnder(step.key, now);
+    if (found === null) return { kind: 'outcome', state: 'stale' };
     const record = found?.record ?? newCircuit();
     const reply = recordOutcome(record, step, now);
     if (reply.state === 'stale') return reply;
@@ -281,12 +285,16 @@ export class MemoryStore extends Store {
     return unpermit(this.#circuitUnder(step.key, now)?.record, step, now);
   }
 
-  /** A text that an operator has set becomes a breaker when it is first asked. */
-  #circuitUnder(key: string, now: number): Circuit | undefined {
+  /**
+   * A text that an operator has set becomes a breaker when it is first asked.
+   *
+   * @returns `null` when something else stands there
+   */
+  #circuitUnder(key: string, now: number): Circuit | null | undefined {
     const entry = this.#records.find(key, now);
     if (!entry || entry instanceof Circuit) return entry;
     const record: CircuitRecord | undefined = parseCircuit(entry.text());
-    if (!record) throw new StoreError('error', 'The key of a circuit holds something else.');
+    if (!record) return null;
     const circuit = new Circuit(record, entry.expiresAt);
     this.#records.put(key, circuit, now);
     return circuit;
@@ -403,6 +411,10 @@ export class MemoryStore extends Store {
 type Taken =
   | { readonly kind: 'record'; readonly key: string; readonly before: Entry | undefined }
   | { readonly kind: 'permit'; readonly step: CircuitStep };
+
+function permitOf(circuit: Circuit | undefined, token: string): object | undefined {
+  return circuit?.record.permits.find((permit) => permit.token === token);
+}
 
 /** The error names no key, because it is written to logs. */
 function integerIn(text: string): number {
