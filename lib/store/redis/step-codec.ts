@@ -50,7 +50,7 @@ export function encodeLeave(step: ReturnStep): string {
     case 'unclaim':
       return `u${step.token}`;
     case 'unpermit':
-      return `p${step.token}`;
+      return `p${step.ttlMs}:${step.token}`;
     case 'outcome':
       return [
         `o${step.ttlMs}`,
