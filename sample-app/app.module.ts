@@ -5,6 +5,7 @@ import { RedisStore } from 'nestjs-cmdx/redis';
 import { AccountsModule } from './accounts/accounts.module.js';
 import { AppController } from './app.controller.js';
 import { AuthModule } from './auth/auth.module.js';
+import { InventoryModule } from './inventory/inventory.module.js';
 import { PaymentsModule } from './payments/payments.module.js';
 
 function createStore(url = process.env['REDIS_URL']): Store {
@@ -19,6 +20,7 @@ function createStore(url = process.env['REDIS_URL']): Store {
     ScheduleModule.forRoot(),
     AccountsModule,
     AuthModule,
+    InventoryModule,
     PaymentsModule,
   ],
   controllers: [AppController],

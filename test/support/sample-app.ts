@@ -15,6 +15,7 @@ export interface SampleApp {
   readonly url: string;
   /** Everything it has printed. */
   readonly output: () => string;
+  get(path: string): Promise<SampleAnswer>;
   post(path: string, body?: unknown, headers?: Record<string, string>): Promise<SampleAnswer>;
   /** Asks it to end (SIGTERM). @returns its exit code, or the signal that ended it */
   stop(): Promise<number | string | null>;
@@ -45,6 +46,7 @@ export async function startSampleApp(redisUrl?: string): Promise<SampleApp> {
   return {
     url,
     output: () => output,
+    get: (path) => ask(url + path),
     post: (path, body, headers) => post(url + path, body, headers),
     stop: () => stop(child),
   };
@@ -59,16 +61,20 @@ async function listening(child: ChildProcess, output: () => string): Promise<str
   }
 }
 
-async function post(
+function post(
   url: string,
   body: unknown,
   headers: Record<string, string> = {},
 ): Promise<SampleAnswer> {
-  const response = await fetch(url, {
+  return ask(url, {
     method: 'POST',
     headers: { ...(body !== undefined && { 'content-type': 'application/json' }), ...headers },
     ...(body !== undefined && { body: JSON.stringify(body) }),
   });
+}
+
+async function ask(url: string, init?: RequestInit): Promise<SampleAnswer> {
+  const response = await fetch(url, init);
   const text = await response.text();
   return {
     status: response.status,

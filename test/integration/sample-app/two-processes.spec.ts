@@ -45,6 +45,21 @@ describe('do two processes of the sample application on one Redis', () => {
     expect(booked.map((parts) => parts.length - 1).toSorted()).toEqual([0, 1]);
   }, 15_000);
 
+  it('leave a warehouse alone that was down for one of them?', async () => {
+    const [first, second] = apps;
+    await first?.post('/warehouse/down');
+    await second?.post('/warehouse/well');
+    const statuses: unknown[] = [];
+    for (let i = 0; i < 5; i++) statuses.push((await first?.get('/inventory/A-1'))?.status);
+    // A breaker that earlier calls have counted for opens no later than that.
+    expect(statuses).toContain(502);
+    expect(await second?.get('/inventory/A-1')).toMatchObject({
+      status: 503,
+      body: { code: 'circuit_open' },
+    });
+    expect(second?.output()).not.toContain('[Warehouse] Request');
+  }, 15_000);
+
   it('count together what one address may ask for?', async () => {
     const email = `ada-${id}@example.com`;
     const answers = await Promise.all(
