@@ -1,5 +1,5 @@
 import { andThen, type Awaitable } from '../awaitable.js';
-import { InputInvalidError, OutputInvalidError, type SchemaIssue } from '../errors/refusals.js';
+import { InputInvalidError, OutputInvalidError } from '../errors/refusals.js';
 import { check, type Checked, type Schema } from '../policies/schema.js';
 import type { Run } from './run.js';
 
@@ -27,7 +27,14 @@ function checkArguments(
   const several = inputs.length > 1;
   const checked = inputs.map((schema, position): Awaitable<Checked> => {
     const value = args[position];
-    return schema ? check(schema, value, several ? String(position) : '') : { value };
+    if (!schema) return { value };
+    if (!several) return check(schema, value, '');
+    try {
+      return check(schema, value, String(position));
+    } catch (error) {
+      // Told with the others, of which one may still reject: somebody must listen to it.
+      return Promise.reject(error as Error);
+    }
   });
   return checked.some((each) => each instanceof Promise)
     ? Promise.all(checked)
@@ -43,10 +50,12 @@ function checkArguments(
 export function checkOutput(run: Run, value: unknown): Awaitable<unknown> {
   const { output } = run.plan;
   if (!output) return value;
+  // Until it has said yes: a schema that throws says nothing else about the work than one that refuses.
+  run.outputRefused = true;
   return andThen(check(output, value, ''), (checked) => {
-    if (!checked.issues) return checked.value;
-    run.outputRefused = true;
-    const issues: readonly SchemaIssue[] = checked.issues;
-    throw new OutputInvalidError({ code: 'output_invalid', issues }, run);
+    const { issues } = checked;
+    if (issues) throw new OutputInvalidError({ code: 'output_invalid', issues }, run);
+    run.outputRefused = false;
+    return checked.value;
   });
 }

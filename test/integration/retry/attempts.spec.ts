@@ -4,14 +4,12 @@ import {
   arg,
   CircuitBreaker,
   currentInvocation,
-  type EnterStep,
   fail,
   IdempotentBy,
   InputSchema,
   isRefusalError,
-  type LeaveStep,
   LockWith,
-  MemoryStore,
+  type MemoryStore,
   perTask,
   RateLimit,
   RetryOn,
@@ -20,6 +18,7 @@ import {
 } from 'nestjs-cmdx';
 import * as z from 'zod';
 import { boot, closeApplicationsAfterEach } from '../../support/application.js';
+import { OverheardStore } from '../../support/overheard-store.js';
 
 closeApplicationsAfterEach();
 
@@ -244,25 +243,6 @@ describe('what is never repeated, whatever is listed?', () => {
     expect(get(Outer).runs).toBe(1);
   });
 });
-
-/** The real store, overheard. */
-class OverheardStore extends MemoryStore {
-  readonly asked: string[] = [];
-
-  override enter(...args: Parameters<MemoryStore['enter']>): ReturnType<MemoryStore['enter']> {
-    this.asked.push(args[0].map(kindOf).join('+'));
-    return super.enter(...args);
-  }
-
-  override leave(...args: Parameters<MemoryStore['leave']>): ReturnType<MemoryStore['leave']> {
-    this.asked.push(args[0].map(kindOf).join('+'));
-    return super.leave(...args);
-  }
-}
-
-function kindOf({ kind }: EnterStep | LeaveStep): string {
-  return kind;
-}
 
 describe('what happens around four attempts?', () => {
   @Injectable()
