@@ -1,5 +1,5 @@
 import { StoreError } from '../errors/store.error.js';
-import type { ClaimReply, EnterReply, EnterStep } from './store.js';
+import type { CircuitReply, ClaimReply, EnterReply, EnterStep } from './store.js';
 
 /**
  * What a store answered to `enter`, if it is an answer: one reply per step up to the first refusal.
@@ -22,7 +22,7 @@ function isSound(steps: readonly EnterStep[], answer: unknown): answer is EnterR
     const reply = replies[position];
     if (reply?.kind !== steps[position]?.kind || typeof reply?.admitted !== 'boolean') return false;
     if (reply.kind === 'claim' && !isSoundClaim(reply)) return false;
-    if (reply.kind === 'circuit' && !Number.isSafeInteger(reply.epoch)) return false;
+    if (reply.kind === 'circuit' && !isSoundCircuit(reply)) return false;
     if (!reply.admitted) return replies.length === position + 1;
   }
   return replies.length === steps.length;
@@ -40,4 +40,12 @@ function isSoundClaim({ admitted, state, run, outcome }: Partial<ClaimReply>): b
   if (!Number.isSafeInteger(run)) return false;
   if (state === 'done' && typeof outcome !== 'string') return false;
   return admitted ? state === 'claimed' : REFUSED.has(state);
+}
+
+const PASSING: ReadonlySet<unknown> = new Set(['closed', 'half_open', 'forced_closed']);
+const REFUSING: ReadonlySet<unknown> = new Set(['open', 'half_open', 'forced_open']);
+
+function isSoundCircuit({ admitted, state, epoch }: Partial<CircuitReply>): boolean {
+  if (!Number.isSafeInteger(epoch)) return false;
+  return (admitted ? PASSING : REFUSING).has(state);
 }

@@ -21,6 +21,10 @@ const STALE: OutcomeReply = { kind: 'outcome', state: 'stale' };
 const COUNTED: OutcomeReply = { kind: 'outcome', state: 'counted' };
 const FAILURE = { success: false } as const;
 
+function counted(times: number): OutcomeReply[] {
+  return Array.from({ length: times }, () => COUNTED);
+}
+
 /** No permit is needed while it is closed. */
 function closed(epoch = 0): CircuitReply {
   return { kind: 'circuit', admitted: true, state: 'closed', epoch };
@@ -89,7 +93,7 @@ const counting = [
   statement('circuit: counts calls and failures', async (b) => {
     const key = b.key('circuit');
     const replies = await samples(b, key, 'sfssf', { minimumCalls: 100 });
-    assert.deepEqual(replies, Array(5).fill(COUNTED));
+    assert.deepEqual(replies, counted(5));
     assert.deepEqual(await b.circuit(key, 'next'), closed());
     const { buckets, ...record } = await recordOf(b, key);
     const sum = (name: 'calls' | 'failures'): number =>
@@ -110,7 +114,7 @@ const counting = [
       const key = b.key(`circuit ${calls}`);
       const replies = await samples(b, key, calls, { failureRate, minimumCalls });
       const opened = replies.pop();
-      assert.deepEqual(replies, Array(replies.length).fill(COUNTED), calls);
+      assert.deepEqual(replies, counted(replies.length), calls);
       const { epoch, ...rest } = opened ?? STALE;
       assert.ok(epoch, `expected an epoch of ${calls}`);
       const share = [...calls].filter((call) => call === 'f').length / calls.length;
@@ -125,7 +129,7 @@ const counting = [
   statement('circuit: stays closed just below the rate; a success never opens it', async (b) => {
     const key = b.key('circuit');
     const replies = await samples(b, key, 'sssfff', { failureRate: 0.51, minimumCalls: 2 });
-    assert.deepEqual(replies, Array(6).fill(COUNTED));
+    assert.deepEqual(replies, counted(6));
     const other = b.key('other');
     assert.deepEqual(await samples(b, other, 'fs', { minimumCalls: 2 }), [COUNTED, COUNTED]);
     assert.deepEqual(await b.circuit(other, 'next'), closed());
@@ -153,7 +157,7 @@ const counting = [
     const options = { minimumCalls: 5, windowMs: SHORT_MS };
     await samples(b, key, 'ffff', options);
     await b.harness.advance(SHORT_MS);
-    assert.deepEqual(await samples(b, key, 'ffff', options), Array(4).fill(COUNTED));
+    assert.deepEqual(await samples(b, key, 'ffff', options), counted(4));
     const within = b.key('within');
     const replies = await samples(b, within, 'fffff', { minimumCalls: 5 });
     assert.equal(replies.at(-1)?.transition, 'opened');
@@ -473,12 +477,12 @@ const together = [
     });
   }),
   statement('leave: outcomes and permits among other steps, each answered', async (b) => {
-    const [counted, probed] = [b.key('counted'), b.key('probed')];
+    const [called, probed] = [b.key('called'), b.key('probed')];
     await b.tripped(probed);
     await b.circuit(probed, 'token');
     await b.lease(b.key('lease'), 'token');
     const replies = await b.leave(
-      outcomeStep(counted, 'token'),
+      outcomeStep(called, 'token'),
       { kind: 'release', key: b.key('lease'), token: 'token', ttlMs: LONG_MS },
       unpermitStep(probed, 'token'),
       outcomeStep(probed, 'token', { epoch: 1 }),
@@ -608,10 +612,10 @@ const healing = [
     const deadline = (await b.trip(b.key('now'))) + LONG_MS;
     const permits = ['one', 'two'].map((token) => ({ token, deadline }));
     const half = circuitText({ ...newCircuit(), state: 'half_open', epoch: 4, permits });
-    const counted = b.key('counted');
-    await b.harness.plant(counted, circuitText(newCircuit()), undefined);
-    await b.outcome(counted, 'token');
-    await b.livesFor(counted, TTL_MS);
+    const called = b.key('called');
+    await b.harness.plant(called, circuitText(newCircuit()), undefined);
+    await b.outcome(called, 'token');
+    await b.livesFor(called, TTL_MS);
     const returned = b.key('returned');
     await b.harness.plant(returned, half, undefined);
     assert.equal(await b.unpermit(returned, 'one'), true);
