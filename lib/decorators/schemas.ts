@@ -1,5 +1,6 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec';
 import type { Schema } from '../policies/schema.js';
+import type { GuardedMethod } from './guarded-method.js';
 import { policyDecorator } from './policy-decorator.js';
 
 /** What the parameters of a method get from a list of schemas. */
@@ -7,12 +8,15 @@ type Parsed<S extends readonly (Schema | undefined)[]> = {
   [I in keyof S]: S[I] extends Schema ? StandardSchemaV1.InferOutput<S[I]> : never;
 };
 
-/** A decorator for a method whose first parameters take these values. */
-type TakesDecorator<A extends readonly unknown[]> = <M extends (...args: never[]) => unknown>(
+/**
+ * A decorator for a method whose first parameters take these values. Unlike a key, which may ask for
+ * less, a schema has to make all that the parameter asks for.
+ */
+type TakesDecorator<A extends readonly unknown[]> = <M extends GuardedMethod>(
   target: object,
   method: string | symbol,
   descriptor: TypedPropertyDescriptor<M> &
-    (M extends { method(...args: [...A, ...never[]]): unknown }['method']
+    (M extends (...args: [...A, ...never[]]) => unknown
       ? unknown
       : { readonly __fault: 'the parameters do not take what the schema makes' }),
 ) => void;
@@ -34,7 +38,8 @@ type GivesDecorator<S extends Schema> = <
  * `(false)` turns it off.
  *
  * @param schema of any library that implements Standard Schema: zod, valibot, arktype and others
- * @returns a decorator for a method; its calls throw `InputInvalidError` (400) with all issues
+ * @returns a decorator for a method that returns a Promise or an Observable; its calls throw
+ *   `InputInvalidError` (400) with all issues
  * @throws DefinitionError for anything that is no schema, or on a class
  * @see https://standardschema.dev
  */
