@@ -36,6 +36,7 @@ import {
   type LeaveStep,
   type OutcomeReply,
   type OutcomeStep,
+  type ReleaseStep,
   Store,
   type UnclaimStep,
   type UnpermitReply,
@@ -86,30 +87,33 @@ export class MemoryStore extends Store {
 
   enter(steps: readonly EnterStep[], deadline: Deadline): EnterReply[] {
     if (deadline.remaining() <= 0) throw new StoreError('late', 'The deadline has passed.');
+    // One moment for all steps, as on a server.
+    const now = this.#nowMs();
     const replies: EnterReply[] = [];
     const taken: Taken[] = [];
     try {
       for (const step of steps) {
-        const reply = this.#take(step, taken);
+        const reply = this.#take(step, now, taken);
         replies.push(reply);
         if (!reply.admitted) {
-          this.#giveBack(taken);
+          this.#giveBack(taken, now);
           break;
         }
       }
     } catch (error) {
-      this.#giveBack(taken);
+      this.#giveBack(taken, now);
       throw error;
     }
     return replies;
   }
 
   leave(steps: readonly LeaveStep[]): LeaveReply[] {
+    const now = this.#nowMs();
     const replies: LeaveReply[] = [];
     const failures: unknown[] = [];
     for (const step of steps) {
       try {
-        replies.push(this.#leave(step));
+        replies.push(this.#leave(step, now));
       } catch (error) {
         // One that cannot be given back keeps none of the others.
         failures.push(error);
@@ -185,38 +189,37 @@ export class MemoryStore extends Store {
     this.#pauseSweeper();
   }
 
-  #take(step: EnterStep, taken: Taken[]): EnterReply {
+  #take(step: EnterStep, now: number, taken: Taken[]): EnterReply {
     switch (step.kind) {
       case 'fixed_window':
-        return this.#count(step);
+        return this.#count(step, now);
       case 'leaky_bucket':
         return this.#pour(step);
       case 'circuit':
-        return this.#enterCircuit(step, taken);
+        return this.#enterCircuit(step, now, taken);
       case 'lease':
-        return this.#lease(step, taken);
+        return this.#lease(step, now, taken);
       case 'claim':
-        return this.#claim(step, taken);
+        return this.#claim(step, now, taken);
     }
   }
 
-  #leave(step: LeaveStep): LeaveReply {
+  #leave(step: LeaveStep, now: number): LeaveReply {
     switch (step.kind) {
       case 'release':
-        return { kind: 'release', released: this.#release(step.key, step.token) };
+        return { kind: 'release', released: this.#release(step, now) };
       case 'complete':
-        return { kind: 'complete', state: this.#complete(step) };
+        return { kind: 'complete', state: this.#complete(step, now) };
       case 'unclaim':
-        return { kind: 'unclaim', state: this.#unclaim(step) };
+        return { kind: 'unclaim', state: this.#unclaim(step, now) };
       case 'outcome':
-        return this.#recordOutcome(step);
+        return this.#recordOutcome(step, now);
       case 'unpermit':
-        return this.#unpermit(step);
+        return this.#unpermit(step, now);
     }
   }
 
-  #count(step: FixedWindowStep): FixedWindowReply {
-    const now = this.#nowMs();
+  #count(step: FixedWindowStep, now: number): FixedWindowReply {
     let window = this.#records.find(step.key, now);
     if (window instanceof Window && window.value > 0) {
       window.value += 1;
@@ -252,8 +255,7 @@ export class MemoryStore extends Store {
     return { kind: 'leaky_bucket', admitted: true, levelUs, retryMs: 0 };
   }
 
-  #enterCircuit(step: CircuitStep, taken: Taken[]): CircuitReply {
-    const now = this.#nowMs();
+  #enterCircuit(step: CircuitStep, now: number, taken: Taken[]): CircuitReply {
     const found = this.#circuitUnder(step.key, now);
     // No key: the message is written to logs.
     if (found === null) throw new StoreError('error', 'The key of a circuit holds something else.');
@@ -266,8 +268,7 @@ export class MemoryStore extends Store {
     return reply;
   }
 
-  #recordOutcome(step: OutcomeStep): OutcomeReply {
-    const now = this.#nowMs();
+  #recordOutcome(step: OutcomeStep, now: number): OutcomeReply {
     const found = this.#circuitUnder(step.key, now);
     if (found === null) return { kind: 'outcome', state: 'stale' };
     const record = found?.record ?? newCircuit();
@@ -280,8 +281,7 @@ export class MemoryStore extends Store {
     return reply;
   }
 
-  #unpermit(step: UnpermitStep): UnpermitReply {
-    const now = this.#nowMs();
+  #unpermit(step: UnpermitStep, now: number): UnpermitReply {
     return unpermit(this.#circuitUnder(step.key, now)?.record, step, now);
   }
 
@@ -300,8 +300,7 @@ export class MemoryStore extends Store {
     return circuit;
   }
 
-  #lease(step: LeaseStep, taken: Taken[]): LeaseReply {
-    const now = this.#nowMs();
+  #lease(step: LeaseStep, now: number, taken: Taken[]): LeaseReply {
     const found = this.#records.find(step.key, now);
     const holder = found?.text();
     if (found && holder !== undefined && holder !== step.token) {
@@ -313,10 +312,9 @@ export class MemoryStore extends Store {
     return { kind: 'lease', admitted: true };
   }
 
-  #claim(step: ClaimStep, taken: Taken[]): ClaimReply {
-    const now = this.#nowMs();
+  #claim(step: ClaimStep, now: number, taken: Taken[]): ClaimReply {
     const before = this.#records.find(step.key, now);
-    const found = this.#claimUnder(step.key, now);
+    const found = claimIn(before);
     // No key: the message is written to logs.
     if (found === null) throw new StoreError('error', 'The key of a claim holds something else.');
     const { reply, next } = claim(found, step, now);
@@ -327,8 +325,7 @@ export class MemoryStore extends Store {
     return reply;
   }
 
-  #complete(step: CompleteStep): CompleteReply['state'] {
-    const now = this.#nowMs();
+  #complete(step: CompleteStep, now: number): CompleteReply['state'] {
     const found = this.#claimUnder(step.key, now);
     if (found === null) return 'stale';
     const { state, next } = complete(found, step);
@@ -342,19 +339,16 @@ export class MemoryStore extends Store {
     return state;
   }
 
-  #unclaim(step: UnclaimStep): ReturnType<typeof unclaim> {
-    const found = this.#claimUnder(step.key, this.#nowMs());
+  #unclaim(step: UnclaimStep, now: number): ReturnType<typeof unclaim> {
+    const found = this.#claimUnder(step.key, now);
     if (found === null) return 'stale';
     const state = unclaim(found, step);
     if (state === 'dropped') this.#records.drop(step.key);
     return state;
   }
 
-  /** @returns `null` when something else stands there */
   #claimUnder(key: string, now: number): ClaimRecord | null | undefined {
-    const entry = this.#records.find(key, now);
-    if (!entry) return undefined;
-    return entry instanceof Claim ? entry.record : (parseClaim(entry.text()) ?? null);
+    return claimIn(this.#records.find(key, now));
   }
 
   #remember(key: string, record: ClaimRecord, expiresAt: number, now: number): void {
@@ -363,21 +357,21 @@ export class MemoryStore extends Store {
   }
 
   /** Undoes what this very call took; what was held before stays. */
-  #giveBack(taken: readonly Taken[]): void {
+  #giveBack(taken: readonly Taken[], now: number): void {
     for (const each of taken) {
       if (each.kind === 'record') this.#records.drop(each.key);
-      else this.#unpermit({ ...each.step, kind: 'unpermit' });
+      else this.#unpermit({ ...each.step, kind: 'unpermit' }, now);
     }
     for (const each of taken) {
       // There is room for it, as there was before the call.
       if (each.kind === 'record' && each.before) {
-        this.#records.put(each.key, each.before, this.#nowMs());
+        this.#records.put(each.key, each.before, now);
       }
     }
   }
 
-  #release(key: string, token: string): boolean {
-    const found = this.#records.find(key, this.#nowMs());
+  #release({ key, token }: ReleaseStep, now: number): boolean {
+    const found = this.#records.find(key, now);
     return found?.text() === token && this.#records.drop(key);
   }
 
@@ -414,6 +408,12 @@ type Taken =
 
 function permitOf(circuit: Circuit | undefined, token: string): object | undefined {
   return circuit?.record.permits.find((permit) => permit.token === token);
+}
+
+/** @returns `null` when something else stands there */
+function claimIn(entry: Entry | undefined): ClaimRecord | null | undefined {
+  if (!entry) return undefined;
+  return entry instanceof Claim ? entry.record : (parseClaim(entry.text()) ?? null);
 }
 
 /** The error names no key, because it is written to logs. */
