@@ -112,6 +112,7 @@ export class CircuitBreakerPolicy implements StorePolicy {
       maxOpenMs,
       jitter: Math.random(),
       ttlMs: this.#ttlMs,
+      ...(state === 'half_open' && { probeMs }),
     };
   }
 

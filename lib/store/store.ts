@@ -210,6 +210,8 @@ export interface OutcomeStep {
   /** A random number from 0 to below 1; spreads repeated opening times. */
   readonly jitter: number;
   readonly ttlMs: number;
+  /** Present when a probe ended: how long its permit lasts, in milliseconds. */
+  readonly probeMs?: number;
 }
 
 /** Gives back a probe's permit that nothing was learned by. */

@@ -18,6 +18,19 @@ export function undoOf(step: EnterStep): LeaveStep | undefined {
   }
 }
 
+/**
+ * What to send instead of steps of a `leave` that failed, as long as it makes sense. A call that was
+ * not counted is no great loss, and counting it twice would be one: of a probe only its permit is
+ * given back, so that another can find out.
+ */
+export function stillToLeave(steps: readonly LeaveStep[]): LeaveStep[] {
+  return steps.flatMap((step): LeaveStep[] => {
+    if (step.kind !== 'outcome') return [step];
+    const { key, token, probeMs } = step;
+    return probeMs === undefined ? [] : [{ kind: 'unpermit', key, token, ttlMs: probeMs }];
+  });
+}
+
 /** Whether a step, once granted, holds something that has to be given back. */
 export function takesHold({ kind }: EnterStep): boolean {
   return kind === 'lease' || kind === 'claim' || kind === 'circuit';

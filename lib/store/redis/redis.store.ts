@@ -15,7 +15,7 @@ import {
   type LeaveStep,
   Store,
 } from '../store.js';
-import { undosOf } from '../undo.js';
+import { stillToLeave, undosOf } from '../undo.js';
 import { atMost } from './at-most.js';
 import { Call, lostItsReply, toStoreError } from './call.js';
 import { LateError, Link } from './link.js';
@@ -94,8 +94,7 @@ export class RedisStore extends Store {
   leave(steps: readonly LeaveStep[]): Promise<LeaveReply[]> {
     const deadline = Deadline.after(this.timeoutMs);
     return this.#settle(deadline, (call) => this.#leave(steps, call)).catch((error: unknown) => {
-      // A call that was not counted is no great loss, and counting it twice would be one.
-      this.#unreturned.add(steps.filter(({ kind }) => kind !== 'outcome'));
+      this.#unreturned.add(stillToLeave(steps));
       throw error;
     });
   }
