@@ -229,6 +229,13 @@ function openMs({ openMs: base, maxOpenMs, jitter }: OutcomeStep, opens: number)
   return Math.max(1, Math.floor(longest / 2 + (longest / 2) * jitter));
 }
 
+/** How near the failures have brought it to opening: 0 with none, 1 where it opens. */
+export function nearnessToOpening({ buckets }: CircuitRecord, step: OutcomeStep): number {
+  const calls = buckets.reduce((sum, bucket) => sum + bucket.calls, 0);
+  const failures = buckets.reduce((sum, bucket) => sum + bucket.failures, 0);
+  return failures / (step.failureRate * Math.max(calls, step.minimumCalls));
+}
+
 /** Gives a permit back that nobody has learned anything by. */
 export function unpermit(
   record: CircuitRecord | undefined,

@@ -80,11 +80,12 @@ export class Claim implements Entry {
 export class Circuit implements Entry {
   readonly bytes = 1_024;
   readonly evictable: boolean;
-  readonly fill = 0;
 
+  /** @param fill how near it is to opening */
   constructor(
     readonly record: CircuitRecord,
     public expiresAt: number,
+    public fill = 0,
   ) {
     this.evictable = record.state === 'closed';
   }

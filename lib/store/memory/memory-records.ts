@@ -6,9 +6,9 @@ export interface Entry {
   readonly expiresAt: number;
   /** Estimated size of the value. */
   readonly bytes: number;
-  /** Whether it may be dropped when the store is full: rate counters only. */
+  /** Whether it may be dropped when the store is full: rate counters and closed circuits only. */
   readonly evictable: boolean;
-  /** How much of its limit a rate counter has used: the least-filled goes first. */
+  /** How much of its limit it has used: the least-filled goes first. */
   readonly fill: number;
   text(): string;
 }

@@ -9,6 +9,7 @@ import {
   circuitLifetimeMs,
   type CircuitRecord,
   enterCircuit,
+  nearnessToOpening,
   newCircuit,
   parseCircuit,
   recordOutcome,
@@ -58,8 +59,9 @@ const SWEEP_EVERY_MS = 5_000;
  * Keeps the state of one process: every step is plain synchronous code of constant cost, with no
  * timer per key. It coordinates nothing between processes.
  *
- * When it is full, expired keys go first, then the least-filled rate counters; a lease, a claim and
- * an outcome never do. An outcome for which there is no room is remembered as done, without it.
+ * When it is full, expired keys go first, then the least-filled rate counters and the closed
+ * circuits that are farthest from opening; a lease, a claim, an outcome and any other circuit never
+ * do. An outcome for which there is no room is remembered as done, without it.
  */
 export class MemoryStore extends Store {
   override readonly processLocal = true;
@@ -261,7 +263,7 @@ export class MemoryStore extends Store {
     if (found === null) throw new StoreError('error', 'The key of a circuit holds something else.');
     const before = permitOf(found, step.token);
     const reply = enterCircuit(found?.record, step, now);
-    if (found && permitOf(found, step.token) !== before) {
+    if (found && reply.admitted && permitOf(found, step.token) !== before) {
       found.expiresAt = now + circuitLifetimeMs(found.record, step.ttlMs, now);
       taken.push({ kind: 'permit', step });
     }
@@ -275,8 +277,11 @@ export class MemoryStore extends Store {
     const reply = recordOutcome(record, step, now);
     if (reply.state === 'stale') return reply;
     const expiresAt = now + circuitLifetimeMs(record, step.ttlMs, now);
-    if (found && !reply.transition) found.expiresAt = expiresAt;
-    else this.#records.put(step.key, new Circuit(record, expiresAt), now);
+    const fill = nearnessToOpening(record, step);
+    if (found && !reply.transition) {
+      found.expiresAt = expiresAt;
+      found.fill = fill;
+    } else this.#records.put(step.key, new Circuit(record, expiresAt, fill), now);
     this.#wakeSweeper();
     return reply;
   }
