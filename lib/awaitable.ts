@@ -15,6 +15,15 @@ export function andThen<T, R>(value: Awaitable<T>, next: (value: T) => Awaitable
   return value instanceof Promise ? value.then(next) : next(value);
 }
 
+/**
+ * What was answered where only an answer at once is of use. Nobody waits for a promise instead of
+ * one; should it be rejected, that must be no crash.
+ */
+export function settledNow(answer: unknown): unknown {
+  if (isThenable(answer)) Promise.resolve(answer).catch(() => undefined);
+  return answer;
+}
+
 /** Asks all in turn, and goes on with their answers: at once when none of them is a promise. */
 export function askAll<R>(
   asks: readonly (() => unknown)[],
@@ -24,10 +33,8 @@ export function askAll<R>(
   try {
     for (const ask of asks) answers.push(ask());
   } catch (error) {
-    // Nobody waits any more for what was asked before; should it fail too, that must be no crash.
-    for (const answer of answers) {
-      if (isThenable(answer)) Promise.resolve(answer).catch(() => undefined);
-    }
+    // Nobody waits any more for what was asked before.
+    answers.forEach(settledNow);
     throw error;
   }
   return answers.some(isThenable) ? Promise.all(answers).then(next) : next(answers);

@@ -1,3 +1,5 @@
+import { settledNow } from '../awaitable.js';
+
 /** Whether an error is one of those meant. */
 export type ErrorMatcher = (error: unknown) => boolean;
 
@@ -19,7 +21,7 @@ export function matcherOf(selections: readonly ErrorSelection[]): ErrorMatcher {
 function matcher(selection: ErrorClass | ((error: unknown) => boolean)): ErrorMatcher {
   if (isErrorClass(selection)) return (error) => error instanceof selection;
   const predicate = selection as (error: unknown) => boolean;
-  return (error) => predicate(error) === true;
+  return (error) => settledNow(predicate(error)) === true;
 }
 
 /** A class statement, or a constructor whose prototype is an error's. */

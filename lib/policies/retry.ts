@@ -1,3 +1,4 @@
+import { settledNow } from '../awaitable.js';
 import { toSeconds } from '../clock/duration.js';
 import { attempt as tryTo } from '../errors/reading.js';
 import type { ErrorMatcher } from './error-matcher.js';
@@ -36,14 +37,16 @@ export class RetryPolicy {
     const wanted = retryAfterMs(error);
     if (wanted !== undefined) return wanted <= maxDelayMs ? wanted : undefined;
     if (!jitter) return Math.min(delayMs, maxDelayMs);
-    const seconds = jitter({
-      attempt,
-      delay: toSeconds(delayMs),
-      previous: toSeconds(previousMs ?? delayMs),
-      maxDelay: toSeconds(maxDelayMs),
-      random: Math.random(),
-      error,
-    });
+    const seconds = settledNow(
+      jitter({
+        attempt,
+        delay: toSeconds(delayMs),
+        previous: toSeconds(previousMs ?? delayMs),
+        maxDelay: toSeconds(maxDelayMs),
+        random: Math.random(),
+        error,
+      }),
+    );
     const ms = typeof seconds === 'number' ? Math.min(toWholeMs(seconds), maxDelayMs) : Number.NaN;
     if (!(ms >= 0 && ms < Infinity)) {
       throw new RangeError(`A jitter answered ${String(seconds)}; expected seconds, at least 0`, {
@@ -65,14 +68,14 @@ function toWholeMs(seconds: number): number {
  *
  * @returns milliseconds; `undefined` when the error says nothing that can be read
  */
-export function retryAfterMs(error: unknown, now = Date.now()): number | undefined {
+export function retryAfterMs(error: unknown, at = Date.now()): number | undefined {
   const said = tryTo(() => {
     const { retryAfter, response, headers } = error as ErrorWithResponse;
     if (typeof retryAfter === 'number') return retryAfter;
     return headerOf(response?.headers) ?? headerOf(headers);
   });
   let ms = typeof said === 'number' ? toWholeMs(said) : Number.NaN;
-  if (typeof said === 'string') ms = readRetryAfter(said.trim(), now);
+  if (typeof said === 'string') ms = readRetryAfter(said.trim(), at);
   return ms >= 0 && ms < Infinity ? ms : undefined;
 }
 

@@ -10,6 +10,9 @@ export type Checked =
   | { readonly value: unknown; readonly issues?: undefined }
   | { readonly issues: readonly SchemaIssue[] };
 
+/** Of a schema that refuses and says no more: a list of issues is a no, also an empty one. */
+const UNEXPLAINED: StandardSchemaV1.Issue = { message: 'Invalid value' };
+
 /** @param path where the value stands, written before the path of each issue */
 export function check(schema: Schema, value: unknown, path: string): Awaitable<Checked> {
   const result = schema['~standard'].validate(value);
@@ -20,8 +23,9 @@ export function check(schema: Schema, value: unknown, path: string): Awaitable<C
 
 function toChecked(result: StandardSchemaV1.Result<unknown>, path: string): Checked {
   if (!result.issues) return { value: result.value };
+  const issues = result.issues.length > 0 ? result.issues : [UNEXPLAINED];
   return {
-    issues: result.issues.map((issue) => ({
+    issues: issues.map((issue) => ({
       message: issue.message,
       // Not `map()`: a path of arktype is an array of its own kind, which fills itself when made anew.
       path: [path, ...Array.from(issue.path ?? [], textOf)].filter((part) => part !== '').join('.'),
