@@ -25,7 +25,7 @@ const CIRCUIT_BREAKER_DEFAULTS = {
 /**
  * A breaker's literal key is the name of what it protects, shared by all methods that call it.
  *
- * @throws DefinitionError for such a name with a `:`
+ * @throws DefinitionError for a name that is empty or has a `:`, or for two of them
  */
 export function circuitBreakerParts({ merged, declaration, context, site }: RingSource): RingParts {
   const { subject } = merged;
@@ -36,9 +36,14 @@ export function circuitBreakerParts({ merged, declaration, context, site }: Ring
     ...merged.options,
     ...(literal && { name: subject }),
   };
-  if (options.name?.includes(':')) {
+  if (literal && (subject === '' || subject.includes(':'))) {
     throw new DefinitionError(
-      `${site}: expected a shared name without a ":", got ${show(options.name)}`,
+      `${site}: expected a non-empty shared name without a ":", got ${show(subject)}`,
+    );
+  }
+  if (literal && (merged.options.name ?? subject) !== subject) {
+    throw new DefinitionError(
+      `${site}: expected one shared name, got ${show(subject)} and the option "name", ${show(merged.options.name)}`,
     );
   }
   const spec = literal ? undefined : (subject as KeySpec | undefined);
