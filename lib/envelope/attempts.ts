@@ -6,20 +6,28 @@ import type { PlannedRetry } from './plan.js';
 import type { Run } from './run.js';
 
 /**
- * Runs the body, and again after an error that its retry lists. Everything around it stays as it is:
- * one admission, one lease, one claim, one sample.
+ * Runs the body again after an error that its retry lists, until it succeeds. Everything around it
+ * stays as it is: one admission, one lease, one claim, one sample.
  *
- * @throws what the last attempt threw
+ * @param first what the first run has thrown
+ * @throws what the last run threw
  */
-export async function runAttempts(run: Run, body: Body, retry: PlannedRetry): Promise<unknown> {
+export async function runAgain(
+  run: Run,
+  body: Body,
+  retry: PlannedRetry,
+  first: unknown,
+): Promise<unknown> {
+  let error = first;
   let slept: number | undefined;
   for (let attempt = 1; ; attempt++) {
+    slept = await sleepBefore(run, retry, error, attempt, slept);
+    if (slept === undefined) throw error;
+    run.retries = attempt;
     try {
       return await body();
-    } catch (error) {
-      slept = await sleepBefore(run, retry, error, attempt, slept);
-      if (slept === undefined) throw error;
-      run.retries = attempt;
+    } catch (next) {
+      error = next;
     }
   }
 }

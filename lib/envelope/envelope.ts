@@ -5,7 +5,7 @@ import { messageOf } from '../errors/reading.js';
 import { isRefusalError, isTaskFailedError } from '../errors/refusals.js';
 import type { Ending } from '../policies/policy.js';
 import { enterRings } from './entrance.js';
-import { runAttempts } from './attempts.js';
+import { runAgain } from './attempts.js';
 import { checkOutput } from './checks.js';
 import { endingOf, UNANSWERED, UNUSED } from './endings.js';
 import { leave } from './leaving.js';
@@ -32,8 +32,12 @@ export async function perform(run: Run, body: Body): Promise<unknown> {
     const refusal = entered instanceof Promise ? await entered : entered;
     if (refusal) return await endRefused(run, refusal);
     run.startWork();
-    const { retry } = run.plan;
-    value = await (retry ? runAttempts(run, body, retry) : body());
+    try {
+      value = await body();
+    } catch (error) {
+      if (!run.plan.retry) throw error;
+      value = await runAgain(run, body, run.plan.retry, error);
+    }
     // A handler's is unwrapped by Nest, later than its output could be checked.
     if (isObservable(value) && (!run.handler || run.plan.output)) throw unannouncedStream(run);
     if (run.plan.output) value = await checkOutput(run, value);
