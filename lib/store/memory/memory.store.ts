@@ -277,7 +277,8 @@ export class MemoryStore extends Store {
     const reply = recordOutcome(record, step, now);
     if (reply.state === 'stale') return reply;
     const expiresAt = now + circuitLifetimeMs(record, step.ttlMs, now);
-    const fill = nearnessToOpening(record, step);
+    // A success brings it no nearer.
+    const fill = step.success ? (found?.fill ?? 0) : nearnessToOpening(record, step);
     if (found && !reply.transition) {
       found.expiresAt = expiresAt;
       found.fill = fill;
