@@ -92,7 +92,7 @@ describe('What does a method need that is idempotent?', () => {
     }
     for (const target of [Written, Told]) {
       expect(await bootMessage(boot({ providers: [target] }))).toBe(
-        `${target.name}.watch: @IdempotentBy: expected a method that returns a Promise, got one that returns an Observable, whose values cannot be kept`,
+        `${target.name}.watch: @IdempotentBy: expected a method that returns a Promise, got one that returns an Observable, whose values cannot be kept; where a class decorator reaches a method that it does not fit, write the decorator with (false) there`,
       );
     }
   });
