@@ -24,8 +24,8 @@ export interface PlannedRing {
   readonly keyBase: string;
   readonly onBlank: 'bypass' | 'fail';
   /**
-   * Whether a gate, the key or the fingerprint is known to be asynchronous: then it is not touched before the outer
-   * rings have let pass. Learned at the first call of a plain function that returns a promise.
+   * Whether a gate, the key or the fingerprint is known to be asynchronous: then it is not touched
+   * before the outer rings have let pass. Learned at the first call of a plain function that returns a promise.
    */
   async: boolean;
 }

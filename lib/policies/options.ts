@@ -26,7 +26,7 @@ export interface CommonOptions {
   readonly unless?: Gate;
   /** First part of the store key. */
   readonly namespace?: string;
-  /** Stands in the store key for the task, so that methods share one lease or bucket. No `:`. */
+  /** Stands in the store key for the task, so that methods share leases, buckets or outcomes. No `:`. */
   readonly name?: string;
   /** What a blank key does: `'bypass'` (default) steps aside, `'fail'` refuses with `key_missing`. */
   readonly onBlank?: 'bypass' | 'fail';

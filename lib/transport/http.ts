@@ -31,8 +31,8 @@ export function skippedBody(metadata: Readonly<Record<string, unknown>>): Skippe
 }
 
 /**
- * Refusals whose `retryAfter` is a promise to the client. A busy lock's is only the longest it can
- * take, and a client that obeyed it would wait for a lease that is long free.
+ * Refusals whose `retryAfter` is a promise to the client. That of a busy lock, or of work in progress,
+ * is what is left of a lease, and says little about when the one who holds it will be done.
  */
 const ANNOUNCED: ReadonlySet<RefusalCode> = new Set(['rate_limited', 'store_unavailable']);
 

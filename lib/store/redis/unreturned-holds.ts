@@ -22,7 +22,7 @@ export class UnreturnedHolds {
   #timer: NodeJS.Timeout | undefined;
   #stopped = false;
 
-  /** @param send gives some leases back; rejects when that did not work */
+  /** @param send gives some of them back; rejects when that did not work */
   constructor(private readonly send: (steps: readonly ReturnStep[]) => Promise<unknown>) {}
 
   get size(): number {
@@ -43,7 +43,7 @@ export class UnreturnedHolds {
     if (this.#holds.size > 0) this.#drainSoon(0);
   }
 
-  /** A token that asks for its lease again wants to keep it. */
+  /** A token that asks for its hold again wants to keep it. */
   forget(step: { readonly key: string; readonly token: string }): void {
     if (this.#holds.size > 0) this.#holds.delete(idOf(step));
   }
