@@ -39,11 +39,11 @@ export type {
   Gate,
   GateObject,
   IdempotencyOptions,
+  KeyScope,
   LockOptions,
   OutcomeCodec,
   PolicyDefaults,
   RateLimitOptions,
-  Scope,
 } from './policies/options.js';
 export type { Admission, Limiter, Quota } from './policies/limiters/limiter.js';
 

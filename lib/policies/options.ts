@@ -68,7 +68,7 @@ interface ScopeResolver {
  * Whose keys they are: `'shared'` by everybody, or anything that a key may be except a fixed text,
  * for example `fromRequest((request) => request.user.id)`.
  */
-export type Scope =
+export type KeyScope =
   | 'shared'
   | ((...args: never[]) => ScopeValue | Promise<ScopeValue>)
   | (ScopeResolver & { readonly apply?: never })
@@ -118,7 +118,7 @@ export interface IdempotencyOptions extends Omit<CommonOptions, 'stream'> {
   /** Default: `'request'` on HTTP handlers whose key is made of a header, else `false`. */
   readonly fingerprint?: Fingerprint;
   /** Demanded for a key that is made only of what a client writes into headers. */
-  readonly scope?: Scope;
+  readonly scope?: KeyScope;
   /** Default: JSON that also keeps Date, bigint, Buffer, Map, Set and the like. */
   readonly codec?: OutcomeCodec;
   /**
