@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Answer, Caller, Replay } from '../answer.js';
+import { isThenable } from '../awaitable.js';
 import { show } from '../errors/definition.error.js';
 import type { OutcomeCodec } from './options.js';
 import type { Ending } from './policy.js';
@@ -77,6 +78,8 @@ export class OutcomeText {
   #write(value: unknown): string {
     const text: unknown = this.#codec.encode(value);
     if (typeof text === 'string') return text;
+    // A promise that nobody waits for would end the process when it rejects.
+    if (isThenable(text)) text.then(undefined, () => undefined);
     throw new UnencodableError(`the codec answered no text, but ${show(text)}`);
   }
 
