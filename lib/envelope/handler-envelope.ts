@@ -13,6 +13,8 @@ import type { Runtime } from './runtime.js';
 import { liveScope, type Scope, scopes } from './scope.js';
 import type { WrapperRecord } from './wrapper-record.js';
 
+const FIRST_SERVER_ERROR = 500;
+
 /** What became of a handler's answer. */
 export type AnswerEnd =
   | { readonly error: unknown }
@@ -148,5 +150,7 @@ export class HandlerEnvelope {
 function endingOf(end: AnswerEnd | undefined): Ending {
   if (!end || 'error' in end) return UNANSWERED;
   const { value, answer } = end;
+  // One that says that the server has failed is no success, however it was made.
+  if (answer && answer.status >= FIRST_SERVER_ERROR) return INTERRUPTED;
   return answer ? { kind: 'answered', answer } : { kind: 'returned', value, handled: true };
 }

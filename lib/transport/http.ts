@@ -1,6 +1,6 @@
 import { ServerResponse } from 'node:http';
 import type { AbstractHttpAdapter } from '@nestjs/core';
-import type { Answer } from '../answer.js';
+import type { Answer, JsonReplacer } from '../answer.js';
 import {
   type PublicRefusalBody,
   type RefusalCode,
@@ -94,6 +94,16 @@ export function answerHead(
     if (value !== undefined) headers[name] = Array.isArray(value) ? value : String(value);
   }
   return { status: response.statusCode, headers };
+}
+
+/** Express asks the application's `json replacer` about everything that it sends as JSON. */
+export function jsonReplacerOf(adapter: AbstractHttpAdapter): JsonReplacer | undefined {
+  if (adapter.getType() !== 'express') return undefined;
+  const express: { get?: (setting: string) => unknown } = adapter.getInstance();
+  const replacer: unknown = express.get?.('json replacer');
+  return typeof replacer === 'function' || Array.isArray(replacer)
+    ? (replacer as JsonReplacer)
+    : undefined;
 }
 
 /** Prepares a response for being answered with what was answered before. */
