@@ -6,7 +6,12 @@ export interface Answer {
   readonly body: unknown;
   /** Whether a view is made of the body; else an object is sent as JSON. */
   readonly rendered: boolean;
+  /** What the server asks about everything that it sends as JSON; nothing of an answer given again. */
+  readonly replacer?: JsonReplacer | undefined;
 }
+
+/** The second argument of `JSON.stringify`. */
+export type JsonReplacer = ((this: unknown, key: string, value: unknown) => unknown) | string[];
 
 /** Who gets what a call answers: code of this process, a client of HTTP, or one of another transport. */
 export type Caller = 'code' | 'http' | 'transport';

@@ -12,7 +12,13 @@ import { describeThrown } from './errors/reading.js';
 import type { AnyClass } from './metadata/method-name.js';
 import { answersByItself, renders } from './metadata/nest-metadata.js';
 import { wrapperOf } from './metadata/wrappers.js';
-import { answerHead, replayHead, SKIPPED_STATUS, skippedBody } from './transport/http.js';
+import {
+  answerHead,
+  jsonReplacerOf,
+  replayHead,
+  SKIPPED_STATUS,
+  skippedBody,
+} from './transport/http.js';
 
 /** What the interceptor knows of a guarded handler. */
 interface GuardedHandler {
@@ -110,15 +116,17 @@ export class CmdxInterceptor implements NestInterceptor {
     { plan, renders: rendered }: GuardedHandler,
     value: unknown,
   ): AnswerEnd | undefined {
-    if (!plan.keepsAnswers) return undefined;
+    if (!plan.readsAnswers) return undefined;
     if (context.getType<string>() !== 'http') return { value, answer: undefined };
     try {
-      const head = answerHead(this.adapterHost.httpAdapter, context.getArgByIndex(1));
-      return { value, answer: { ...head, body: value, rendered } };
+      const { httpAdapter } = this.adapterHost;
+      const head = answerHead(httpAdapter, context.getArgByIndex(1));
+      const replacer = jsonReplacerOf(httpAdapter);
+      return { value, answer: { ...head, body: value, rendered, replacer } };
     } catch (error) {
       // Thrown on, it would end the process: nobody listens to the end of a stream.
       this.planner.warnOnce(
-        `${plan.task}: the head of an answer could not be read (${describeThrown(error)}), so duplicates of such calls get DuplicateError instead of it`,
+        `${plan.task}: an answer could not be read (${describeThrown(error)}), so duplicates of such calls get DuplicateError instead of it`,
       );
       return undefined;
     }

@@ -204,15 +204,25 @@ function harmless(
   correlationId: NonNullable<ResolvedOptions['correlationId']>,
   warnOnce: (message: string) => void,
 ): NonNullable<ResolvedOptions['correlationId']> {
+  const told = new Set<'answered' | 'threw'>();
+  // What it answers or throws may be another text each time: only the first is told.
+  const tellOnce = (kind: 'answered' | 'threw', message: string): void => {
+    if (told.has(kind)) return;
+    told.add(kind);
+    warnOnce(message);
+  };
   return (context) => {
     try {
       const answer: unknown = correlationId(context) ?? undefined;
       if (answer === undefined || typeof answer === 'string') return answer;
       // A promise that nobody waits for would end the process when it rejects.
       if (isThenable(answer)) answer.then(undefined, () => undefined);
-      warnOnce(`${CORRELATION_ID}: expected a string or undefined, got ${show(answer)}`);
+      tellOnce(
+        'answered',
+        `${CORRELATION_ID}: expected a string or undefined, got ${show(answer)}`,
+      );
     } catch (error) {
-      warnOnce(`${CORRELATION_ID} threw: ${describeThrown(error)}`);
+      tellOnce('threw', `${CORRELATION_ID} threw: ${describeThrown(error)}`);
     }
     return undefined;
   };

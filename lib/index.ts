@@ -44,13 +44,13 @@ export type {
   Gate,
   GateObject,
   IdempotencyOptions,
+  KeyScope,
   LockOptions,
   OutcomeCodec,
   PolicyDefaults,
   RateLimitOptions,
   RetryGate,
   RetryOptions,
-  Scope,
 } from './policies/options.js';
 export type { ErrorClass, ErrorSelection } from './policies/error-matcher.js';
 export type { Backoff, BuiltInJitter, Jitter } from './policies/jitters.js';

@@ -8,7 +8,7 @@ export interface HeldLock {
 
 /** One call of a guarded method, as key resolvers, gates and limiters see it. */
 export interface Invocation {
-  /** This run. A uuid v7; the holder's name in a lock. */
+  /** This run. A uuid v7; the holder's name in a lock and a claim. */
   readonly tid: string;
   /** The chain: every guarded call nested under one root. A uuid v7. */
   readonly cid: string;
@@ -21,7 +21,10 @@ export interface Invocation {
   /** The method's arguments: after pipes, on a Nest handler. */
   readonly args: readonly unknown[];
   readonly instance: object;
-  /** Aborts when the body should stop: the application is closing and its patience has ended. */
+  /**
+   * Aborts when the body should stop: the application is closing and its patience has ended
+   * (`ShuttingDownError`), or the claim of the run is gone (`LeaseLostError`).
+   */
   readonly signal: AbortSignal;
   /** The lease this run holds, once `@LockWith` has granted it. */
   readonly lock?: HeldLock | undefined;

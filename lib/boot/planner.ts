@@ -1,6 +1,7 @@
 import { ensureWrapped } from '../decorators/method-wrapper.js';
 import type { Planner } from '../envelope/runtime.js';
 import { DefinitionError } from '../errors/definition.error.js';
+import { attempt } from '../errors/reading.js';
 import { declarationOf, guardedMethods, idleClassPolicies } from '../metadata/declaration.js';
 import { type AnyClass, taskName } from '../metadata/method-name.js';
 import { type CompiledPlan, compilePlan } from '../plan/compiler.js';
@@ -53,13 +54,18 @@ export class ApplicationPlanner implements Planner {
   readonly #warn = ({ about, messages }: Warning): void => {
     if (this.#toldAbout.has(about)) return;
     this.#toldAbout.add(about);
-    messages.forEach((message) => this.warn(message));
+    messages.forEach(this.#say);
   };
 
   readonly warnOnce = (message: string): void => {
     if (this.#told.has(message)) return;
     this.#told.add(message);
-    this.warn(message);
+    this.#say(message);
+  };
+
+  /** A logger that throws must not decide over a call: leases are still to be given back then. */
+  readonly #say = (message: string): void => {
+    attempt(() => this.warn(message));
   };
 }
 

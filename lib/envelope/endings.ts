@@ -8,11 +8,14 @@ import { isSkipSignal } from './signals.js';
 export const UNUSED: Ending = Object.freeze({ kind: 'unused' });
 /** The body succeeded, but no answer was made of what it returned. */
 export const UNANSWERED: Ending = Object.freeze({ kind: 'unanswered' });
+/** A handler's answer was made, and says that the server has failed. */
+export const SERVER_ERROR: Ending = Object.freeze({ kind: 'server_error' });
 const SKIPPED: Ending = Object.freeze({ kind: 'skipped' });
 const FAILED: Ending = Object.freeze({ kind: 'failed' });
 const OUTPUT_INVALID: Ending = Object.freeze({ kind: 'output_invalid' });
 
-const FIRST_SERVER_ERROR = 500;
+/** A status from here on is the server's own fault (RFC 9110 section 15.6). */
+export const FIRST_SERVER_ERROR = 500;
 
 /** Which row of the outcome table an error is that ended a run. */
 export function endingOf(run: Run, error: unknown): Ending {

@@ -5,7 +5,7 @@ import { andThen, type Awaitable } from '../awaitable.js';
 import { messageOf } from '../errors/reading.js';
 import type { Ending } from '../policies/policy.js';
 import { conclude } from './envelope.js';
-import { endingOf, UNANSWERED } from './endings.js';
+import { endingOf, FIRST_SERVER_ERROR, SERVER_ERROR, UNANSWERED } from './endings.js';
 import type { Plan } from './plan.js';
 import type { Outcome } from './result.js';
 import { Run } from './run.js';
@@ -152,5 +152,7 @@ export class HandlerEnvelope {
 function endOf(end: AnswerEnd | undefined): Ending {
   if (!end || 'error' in end) return UNANSWERED;
   const { value, answer } = end;
+  // One that says that the server has failed is no success, however it was made.
+  if (answer && answer.status >= FIRST_SERVER_ERROR) return SERVER_ERROR;
   return answer ? { kind: 'answered', answer } : { kind: 'returned', value, handled: true };
 }

@@ -26,8 +26,8 @@ export interface PlannedRing {
   readonly keyBase: string;
   readonly onBlank: 'bypass' | 'fail';
   /**
-   * Whether a gate, the key or the fingerprint is known to be asynchronous: then it is not touched before the outer
-   * rings have let pass. Learned at the first call of a plain function that returns a promise.
+   * Whether a gate, the key or the fingerprint is known to be asynchronous: then it is not touched
+   * before the outer rings have let pass. Learned at the first call of a plain function that returns a promise.
    */
   async: boolean;
 }
@@ -61,6 +61,6 @@ export interface Plan {
   readonly output?: Schema | undefined;
   /** Whether the method returns an Observable. */
   readonly stream: boolean;
-  /** Whether what the method answers is kept, so that it has to be looked at. */
-  readonly keepsAnswers: boolean;
+  /** Whether a ring wants to know what a client was answered, so that it has to be looked at. */
+  readonly readsAnswers: boolean;
 }

@@ -50,7 +50,7 @@ export class Runtime implements Invoker {
   readonly store: Store;
   readonly telemetry: Telemetry;
   readonly clock: Clock;
-  /** How many calls of this process wait for each lock. */
+  /** How many calls of this process wait for each key. */
   readonly waiters = new Map<string, number>();
   readonly heartbeat: Heartbeat;
   readonly #options: RuntimeOptions;
@@ -168,7 +168,7 @@ export class Runtime implements Invoker {
     );
   }
 
-  /** Sleeps between two tries for a lock. @throws ShuttingDownError when the application closes */
+  /** Sleeps between two tries. @throws ShuttingDownError when the application closes */
   async pause(run: Run, ms: number): Promise<void> {
     const { signal } = this.#closing;
     try {
@@ -191,7 +191,7 @@ export class Runtime implements Invoker {
 
   /**
    * Waiters are rejected at once; running bodies get `shutdownTimeout` to end, then their signals
-   * abort and what they hold is given back.
+   * abort and their leases are given back.
    */
   async shutDown(): Promise<void> {
     this.#closing.abort(new Error('The application is shutting down.'));

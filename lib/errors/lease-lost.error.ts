@@ -2,8 +2,9 @@ import { brand, hasBrand } from './brand.js';
 import type { PolicyName } from './refusals.js';
 
 /**
- * The run was silent for longer than its lease, and another has taken over: the reason with which
- * the signal of the old run aborts. Whatever the old run still answers is not recorded.
+ * The claim of a run is gone: the run was silent for longer than its lease and another has taken over,
+ * or the record was forgotten or lost. The reason with which the signal of that run aborts. What the
+ * run still answers is recorded only if nobody has begun anew.
  */
 export class LeaseLostError extends Error {
   readonly code = 'lease_lost';
@@ -13,7 +14,9 @@ export class LeaseLostError extends Error {
     readonly task: string,
     readonly policy: PolicyName,
   ) {
-    super(`${task}: the lease of its ${policy} policy ran out and another run has taken over`);
+    super(
+      `${task}: the claim of its ${policy} policy is gone: another run has taken over, or the record was forgotten or lost`,
+    );
     this.name = 'LeaseLostError';
     brand(this, 'lease_lost');
   }

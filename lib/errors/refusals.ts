@@ -58,7 +58,7 @@ interface IdempotencyMetadata {
 export interface DuplicateMetadata extends IdempotencyMetadata {
   readonly code: 'duplicate';
   readonly onDuplicate: 'replay' | 'skip' | 'fail';
-  /** Whether the first answer was kept and can be given again. */
+  /** Whether the first answer was kept and can be given to this caller. */
   readonly replayable: boolean;
 }
 
@@ -287,7 +287,7 @@ export class DuplicateError extends RefusalError<DuplicateMetadata> {
     });
   }
 
-  /** Whether the first answer was kept. */
+  /** Whether the first answer was kept and can be given to this caller. */
   get replayable(): boolean {
     return this.metadata.replayable;
   }
@@ -354,7 +354,7 @@ export class InvalidKeyError extends RefusalError<KeyInvalidMetadata> {
   }
 }
 
-/** The store gave no answer: 503. It says nothing about the lock or the limit. */
+/** The store gave no answer: 503. It says nothing about the lock, the limit or the work. */
 export class StoreUnavailableError extends RefusalError<StoreUnavailableMetadata> {
   constructor(metadata: StoreUnavailableMetadata, site: RefusalSite, cause: unknown) {
     super(metadata, site, {

@@ -57,10 +57,13 @@ interface RequestLike {
   readonly body?: unknown;
 }
 
-/** Nothing outside a request of HTTP. */
-function requestDigest({ context, task }: Invocation): string | undefined {
+/**
+ * Nothing outside a request of HTTP. The class has no part in it: a shared `name` stands for its own,
+ * which may be another in each process.
+ */
+function requestDigest({ context }: Invocation): string | undefined {
   if (context?.getType<string>() !== 'http') return undefined;
   const request: RequestLike = (context as ExecutionContext).getArgByIndex(0);
   const { method, route, routeOptions, params, query, body } = request;
-  return digest([task, method, route?.path ?? routeOptions?.url, params, query, body]);
+  return digest([method, route?.path ?? routeOptions?.url, params, query, body]);
 }

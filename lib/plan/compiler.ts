@@ -27,6 +27,9 @@ export interface CompiledPlan extends Plan {
   readonly warnings: readonly Warning[];
 }
 
+/** The rings to which it matters what a client was answered: one keeps it, one learns from it. */
+const READS_ANSWERS: ReadonlySet<PolicyName> = new Set(['idempotency', 'circuitBreaker']);
+
 /** What each policy makes of what was written. */
 const PARTS: Readonly<Record<PolicyName, (source: RingSource) => RingParts>> = {
   rateLimit: rateLimitParts,
@@ -56,7 +59,7 @@ export function compilePlan(declaration: MethodDeclaration, context: PlanContext
     retry,
     output,
     stream,
-    keepsAnswers: rings.some((ring) => ring.policy.policy === 'idempotency'),
+    readsAnswers: rings.some((ring) => READS_ANSWERS.has(ring.policy.policy)),
     warnings: warningsAbout(declaration, rings, retry),
   });
 }

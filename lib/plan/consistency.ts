@@ -38,14 +38,19 @@ const TIMES: ReadonlySet<string> = new Set([
 export class PlanConsistency {
   readonly #byKey = new Map<string, Known>();
   readonly #byBase = new Map<string, Known>();
+  /** Tasks of idempotency by their key's base: one whose keys have owners, and one whose have none. */
+  readonly #owned = new Map<string, string>();
+  readonly #unowned = new Map<string, string>();
 
   /**
    * @throws DefinitionError when two classes of one name would meet in a key, or methods that share
-   *   a limit or a breaker by `name` disagree about it; when two policies would keep their state under one key
+   *   a limit or a breaker by `name` disagree about it, or share outcomes though only the keys of one
+   *   have owners; when two policies would keep their state under one key
    */
   add(target: object, plan: CompiledPlan): void {
     for (const ring of plan.rings) {
       this.#assertOwnKeys({ target, task: plan.task, ring });
+      if (ring.policy.policy === 'idempotency') this.#assertOwners(plan.task, ring);
       const identity = `${ring.policy.policy} ${ring.keyBase}`;
       const known = this.#byKey.get(identity);
       // A name may be another method's task: then both share its keys, whichever is seen first.
@@ -54,6 +59,20 @@ export class PlanConsistency {
       else if (name === undefined) assertSameClass(known, target, plan.task, ring);
       else assertAgreement(known, plan.task, ring, name);
     }
+  }
+
+  /** A key without an owner is taken as it is, so it could read like one that somebody owns. */
+  #assertOwners(task: string, { keyBase, key, options }: CompiledRing): void {
+    if (!key || options['scope'] === 'shared') return;
+    const [mine, others] =
+      options['scope'] === undefined ? [this.#unowned, this.#owned] : [this.#owned, this.#unowned];
+    mine.set(keyBase, task);
+    const other = others.get(keyBase);
+    if (other === undefined) return;
+    const [scoped, unscoped] = mine === this.#owned ? [task, other] : [other, task];
+    throw new DefinitionError(
+      `${unscoped}: ${DECORATOR_NAMES.idempotency}: expected the option "scope" as on ${scoped}, which shares its keys (${keyBase}), because a key without one could read like that of somebody else; got none; give one another "name"`,
+    );
   }
 
   #assertOwnKeys(known: Known): void {

@@ -28,7 +28,7 @@ export interface CommonOptions {
   readonly unless?: Gate;
   /** First part of the store key. */
   readonly namespace?: string;
-  /** Stands in the store key for the task, so that methods share one lease or bucket. No `:`. */
+  /** Stands in the store key for the task, so that methods share leases, buckets or outcomes. No `:`. */
   readonly name?: string;
   /** What a blank key does: `'bypass'` (default) steps aside, `'fail'` refuses with `key_missing`. */
   readonly onBlank?: 'bypass' | 'fail';
@@ -124,7 +124,7 @@ interface ScopeResolver {
  * Whose keys they are: `'shared'` by everybody, or anything that a key may be except a fixed text,
  * for example `fromRequest((request) => request.user.id)`.
  */
-export type Scope =
+export type KeyScope =
   | 'shared'
   | ((...args: never[]) => ScopeValue | Promise<ScopeValue>)
   | (ScopeResolver & { readonly apply?: never })
@@ -174,7 +174,7 @@ export interface IdempotencyOptions extends Omit<CommonOptions, 'stream'> {
   /** Default: `'request'` on HTTP handlers whose key is made of a header, else `false`. */
   readonly fingerprint?: Fingerprint;
   /** Demanded for a key that is made only of what a client writes into headers. */
-  readonly scope?: Scope;
+  readonly scope?: KeyScope;
   /** Default: JSON that also keeps Date, bigint, Buffer, Map, Set and the like. */
   readonly codec?: OutcomeCodec;
   /**

@@ -27,6 +27,8 @@ export const OUTCOME_TABLE = {
   answered: { sample: 'success', claim: 'keep', retry: false, ...AFTER },
   /** The body returned; its answer failed afterwards, or nobody waits for it. */
   unanswered: { sample: 'success', claim: 'tombstone', retry: false, ...AFTER },
+  /** A client of HTTP was answered with a status of 500 or above: the server says that it has failed. */
+  server_error: { sample: 'failure', claim: 'drop', retry: false, ...AFTER },
   /** The body returned what the output schema refuses: the work is done all the same. */
   output_invalid: { sample: 'ignored', claim: 'tombstone', retry: false, ...AFTER },
   /** `skip()`. */

@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
-import type { Answer, Caller, Replay } from '../answer.js';
+import type { Answer, Caller, JsonReplacer, Replay } from '../answer.js';
+import { isThenable } from '../awaitable.js';
 import { show } from '../errors/definition.error.js';
 import type { OutcomeCodec } from './options.js';
 import type { Ending } from './policy.js';
@@ -77,6 +78,8 @@ export class OutcomeText {
   #write(value: unknown): string {
     const text: unknown = this.#codec.encode(value);
     if (typeof text === 'string') return text;
+    // A promise that nobody waits for would end the process when it rejects.
+    if (isThenable(text)) text.then(undefined, () => undefined);
     throw new UnencodableError(`the codec answered no text, but ${show(text)}`);
   }
 
@@ -91,8 +94,8 @@ export class OutcomeText {
       : (value as object[]).map((each) => revive(prototype, each));
   }
 
-  #encodeAnswer({ status, headers, body, rendered }: Answer): string {
-    const json = this.settings.codec || rendered ? undefined : sentAsJson(body);
+  #encodeAnswer({ status, headers, body, rendered, replacer }: Answer): string {
+    const json = this.settings.codec || rendered ? undefined : sentAsJson(body, replacer);
     const form: BodyForm = json === undefined ? 'codec' : 'json';
     return `${JSON.stringify([status, headers, rendered, form])}\n${json ?? this.#write(body)}`;
   }
@@ -137,11 +140,11 @@ function revive(prototype: object, properties: object): object {
  * Objects are sent as JSON, whatever class they are of: what is kept is that JSON, which is sent
  * again byte by byte. Not so what some adapter sends as it is.
  */
-function sentAsJson(body: unknown): string | undefined {
+function sentAsJson(body: unknown, replacer: JsonReplacer | undefined): string | undefined {
   if (typeof body !== 'object' || body === null || ArrayBuffer.isView(body)) return undefined;
   // Fastify answers it as if it had been thrown.
   if (body instanceof Error) throw new UnencodableError('an error');
-  const json: string | undefined = JSON.stringify(body);
+  const json: string | undefined = JSON.stringify(body, replacer as never);
   return json?.startsWith('{') || json?.startsWith('[') ? json : undefined;
 }
 

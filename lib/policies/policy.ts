@@ -26,7 +26,10 @@ export type Ending =
       readonly handled: boolean;
     }
   | { readonly kind: 'answered'; readonly answer: Answer }
-  | { readonly kind: 'unanswered' | 'output_invalid' | 'skipped' | 'failed' | 'unused' }
+  | {
+      readonly kind:
+        'unanswered' | 'server_error' | 'output_invalid' | 'skipped' | 'failed' | 'unused';
+    }
   | {
       readonly kind: 'input_invalid' | 'refused' | 'client_error' | 'aborted' | 'threw';
       readonly error: unknown;

@@ -26,7 +26,10 @@ const KEYS = ['lockKey', 'rateLimitKey', 'idempotencyKey', 'circuitKey'];
 /** A run that starts and ends as it should is no news. */
 const ROUTINE: ReadonlySet<string> = new Set(['task_started', 'task_executed']);
 
-/** Writes events to Nest's `Logger`: refusals as warnings, the rest as debug lines. */
+/**
+ * Writes events to Nest's `Logger`: refusals, stale runs and failures of the store as warnings, the
+ * rest as debug lines. A duplicate is no warning: that it comes is what the policy is for.
+ */
 export class LoggerTelemetry implements TelemetryListener {
   readonly #logger = new Logger('Cmdx');
   readonly #keys: boolean;

@@ -1,6 +1,6 @@
 import { ServerResponse } from 'node:http';
 import type { AbstractHttpAdapter } from '@nestjs/core';
-import type { Answer } from '../answer.js';
+import type { Answer, JsonReplacer } from '../answer.js';
 import {
   type PublicRefusalBody,
   type RefusalCode,
@@ -31,8 +31,8 @@ export function skippedBody(metadata: Readonly<Record<string, unknown>>): Skippe
 }
 
 /**
- * Refusals whose `retryAfter` is a promise to the client. A busy lock's is only the longest it can
- * take, and a client that obeyed it would wait for a lease that is long free.
+ * Refusals whose `retryAfter` is a promise to the client. That of a busy lock, or of work in progress,
+ * is what is left of a lease, and says little about when the one who holds it will be done.
  */
 const ANNOUNCED: ReadonlySet<RefusalCode> = new Set([
   'rate_limited',
@@ -98,6 +98,16 @@ export function answerHead(
     if (value !== undefined) headers[name] = Array.isArray(value) ? value : String(value);
   }
   return { status: response.statusCode, headers };
+}
+
+/** Express asks the application's `json replacer` about everything that it sends as JSON. */
+export function jsonReplacerOf(adapter: AbstractHttpAdapter): JsonReplacer | undefined {
+  if (adapter.getType() !== 'express') return undefined;
+  const express: { get?: (setting: string) => unknown } = adapter.getInstance();
+  const replacer: unknown = express.get?.('json replacer');
+  return typeof replacer === 'function' || Array.isArray(replacer)
+    ? (replacer as JsonReplacer)
+    : undefined;
 }
 
 /** Prepares a response for being answered with what was answered before. */

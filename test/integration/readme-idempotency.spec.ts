@@ -4,9 +4,11 @@ import {
   Controller,
   Headers,
   Injectable,
+  mixin,
   Post,
   Redirect,
   Res,
+  type Type,
   UploadedFile,
   UseInterceptors,
 } from '@nestjs/common';
@@ -15,12 +17,14 @@ import {
   arg,
   fromRequest,
   header,
+  IdempotencyRecords,
   IdempotentBy,
   input,
   LockWith,
   MemoryStore,
   RateLimit,
   segment,
+  StoreKey,
 } from 'nestjs-cmdx';
 import { Observable, of } from 'rxjs';
 import { boot, closeApplicationsAfterEach } from '../support/application.js';
@@ -192,6 +196,51 @@ describe('is what README.md says of @IdempotentBy really so', () => {
     expect(await http.post('/orders', { id: 'a' })).toMatchObject({ status: 409 });
     expect(await http.post('/orders', { id: 'b' })).toMatchObject({ status: 201 });
     expect(await http.app.get(Orders).create('b')).toEqual({ id: 'b' });
+  });
+
+  it('of a key that is composed by hand, and of one that is too long for that?', async () => {
+    @Injectable()
+    class Service {
+      @IdempotentBy(arg(0), { scope: { call: () => 'a:b' } })
+      async run(key: string): Promise<string> {
+        return key;
+      }
+    }
+    const { get, telemetry } = await boot({ providers: [Service] });
+    const inspect = (segmentText: string) =>
+      get(IdempotencyRecords).inspect(StoreKey.compose('cmdx:idem', 'Service.run', segmentText));
+    await get(Service).run('50%: c');
+    expect(await inspect('a%3Ab:50%25%3A c')).toMatchObject({ state: 'done' });
+    await get(Service).run('k'.repeat(300));
+    const told = telemetry.of('idempotency_claimed')[1]?.payload.idempotencyKey ?? '';
+    expect(told).toMatch(/^cmdx:idem:Service\.run:sha256-/);
+    expect(await get(IdempotencyRecords).inspect(told)).toMatchObject({ state: 'done' });
+  });
+
+  it('of a mixin, whose class has another name in each process?', async () => {
+    const ordersOf = (): Type => {
+      @Controller('orders')
+      class Orders {
+        @Post()
+        @IdempotentBy(header('idempotency-key'), { scope: 'shared', name: 'orders' })
+        async create(@Body('id') id: string): Promise<object> {
+          return { id };
+        }
+      }
+      return mixin(Orders);
+    };
+    const store = new MemoryStore();
+    const [one, other] = [ordersOf(), ordersOf()];
+    expect(one.name).not.toBe(other.name);
+    for (const [target, replayed] of [
+      [one, null],
+      [other, 'true'],
+    ] as const) {
+      const http = await startHttp('express', { controllers: [target], cmdx: { store } });
+      const answer = await http.post('/orders', { id: 'a' }, { 'idempotency-key': 'k' });
+      expect(answer).toMatchObject({ status: 201, body: { id: 'a' } });
+      expect(answer.headers.get('idempotent-replayed')).toBe(replayed);
+    }
   });
 
   it('of keys that demand a scope, and those that cannot be recognised?', async () => {

@@ -52,7 +52,7 @@ const LONGEST_GOODBYE_MS = 500;
 
 /**
  * Keeps the state in Redis 5 or later, so that every process of an application sees the same
- * leases and limits. One `enter` and one `leave` are one script each, sent by hash; on a Redis
+ * leases, limits and outcomes. One `enter` and one `leave` are one script each, sent by hash; on a Redis
  * Cluster, where keys of different steps live on different nodes, they are one script per step.
  *
  * The store opens a connection of its own, on `open()` or the first call, with the address,

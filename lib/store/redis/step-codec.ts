@@ -204,8 +204,8 @@ export function decodeLeave(
       case 'release':
         return { kind: step.kind, released: code === 1 || resent };
       case 'unclaim':
-        if (code === 2) return { kind: step.kind, state: 'stale' };
-        return { kind: step.kind, state: code === 1 || resent ? 'dropped' : 'absent' };
+        if (code === 1 || resent) return { kind: step.kind, state: 'dropped' };
+        return { kind: step.kind, state: code === 2 ? 'stale' : 'absent' };
       case 'complete':
         if (code === 2) return { kind: step.kind, state: 'stale' };
         return { kind: step.kind, state: code === 1 ? 'completed' : 'late' };

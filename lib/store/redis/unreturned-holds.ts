@@ -22,7 +22,7 @@ export class UnreturnedHolds {
   #timer: NodeJS.Timeout | undefined;
   #stopped = false;
 
-  /** @param send gives some leases back; rejects when that did not work */
+  /** @param send gives some of them back; rejects when that did not work */
   constructor(private readonly send: (steps: readonly ReturnStep[]) => Promise<unknown>) {}
 
   get size(): number {
@@ -36,14 +36,11 @@ export class UnreturnedHolds {
       this.#holds.delete(id);
       this.#holds.set(id, { step, until: now + step.ttlMs });
     }
-    for (const oldest of this.#holds.keys()) {
-      if (this.#holds.size <= MOST_HOLDS) break;
-      this.#holds.delete(oldest);
-    }
+    this.#makeRoom();
     if (this.#holds.size > 0) this.#drainSoon(0);
   }
 
-  /** A token that asks for its lease again wants to keep it. */
+  /** A token that asks for its hold again wants to keep it. */
   forget(step: { readonly key: string; readonly token: string }): void {
     if (this.#holds.size > 0) this.#holds.delete(idOf(step));
   }
@@ -61,6 +58,21 @@ export class UnreturnedHolds {
   stop(): void {
     this.#stopped = true;
     clearTimeout(this.#timer);
+  }
+
+  /**
+   * The oldest go first, and what is done last of all: a lease that is not given back only stands
+   * until its ttl, but work that is not told to be done may be done again.
+   */
+  #makeRoom(): void {
+    for (const [id, { step }] of this.#holds) {
+      if (this.#holds.size <= MOST_HOLDS) return;
+      if (step.kind !== 'complete') this.#holds.delete(id);
+    }
+    for (const oldest of this.#holds.keys()) {
+      if (this.#holds.size <= MOST_HOLDS) return;
+      this.#holds.delete(oldest);
+    }
   }
 
   async #drain(): Promise<void> {

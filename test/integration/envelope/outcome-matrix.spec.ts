@@ -411,7 +411,7 @@ const ROWS: readonly Row[] = [
 const errorOf = (call: Promise<unknown>): Promise<unknown> => call.catch((error: unknown) => error);
 
 /** Endings that only a Nest handler has; see outcome-matrix-http.spec.ts. */
-const OF_HANDLERS: readonly EndingKind[] = ['answered', 'unanswered'];
+const OF_HANDLERS: readonly EndingKind[] = ['answered', 'unanswered', 'server_error'];
 
 const PLACES = ['memory', 'Redis'] as const;
 type Place = (typeof PLACES)[number];

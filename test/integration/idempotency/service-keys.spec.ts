@@ -205,7 +205,7 @@ describe('Whose is a key?', () => {
     const application = await bootOrders();
     const { orders } = application;
     for (const tenant of ['a', 'b', 'a']) await orders.oncePerTenant(tenant);
-    expect(keys(application)).toEqual(['oncePerTenant:a', 'oncePerTenant:b']);
+    expect(keys(application)).toEqual(['oncePerTenant:a:', 'oncePerTenant:b:']);
   });
 
   it("not the module's default scope's: that is for keys which demand one", async () => {
@@ -214,7 +214,7 @@ describe('Whose is a key?', () => {
     });
     await application.orders.plain('1');
     await application.orders.oncePerTenant('a');
-    expect(keys(application)).toEqual(['plain:1', 'oncePerTenant:a']);
+    expect(keys(application)).toEqual(['plain:1', 'oncePerTenant:a:']);
   });
 
   it('unknown when a promised scope fails, even after the key already has', async () => {

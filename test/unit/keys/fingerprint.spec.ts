@@ -92,6 +92,25 @@ describe('what does a fingerprint see?', () => {
     expect(sees.read(invocation)).toBe(read([1, 2]));
   });
 
+  it("'request': what was sent and where to, not the name of the class, which a mixin makes up", () => {
+    const request = {
+      method: 'POST',
+      route: { path: '/payments' },
+      params: {},
+      query: {},
+      body: {},
+    };
+    const digestIn = (task: string, sent: object): unknown => {
+      const context = { getType: () => 'http', getArgByIndex: () => ({ ...request, ...sent }) };
+      const call = { args: [], context, task } as unknown as Invocation;
+      return compileFingerprint('request').read(call);
+    };
+    expect(digestIn('A1.create', {})).toBe(digestIn('B2.create', {}));
+    for (const other of [{ method: 'PUT' }, { route: { path: '/refunds' } }, { body: { a: 1 } }]) {
+      expect(digestIn('A1.create', other)).not.toBe(digestIn('A1.create', {}));
+    }
+  });
+
   it('that it will come later is known of async functions', async () => {
     const later = compileFingerprint(async (a: number) => a);
     expect(later.async).toBe(true);

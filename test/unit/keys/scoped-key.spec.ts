@@ -89,9 +89,9 @@ describe('what is known of it before a call?', () => {
     ]);
   });
 
-  it('of the task itself: the scope alone, or nothing', () => {
+  it('of the task itself: the scope and a colon that no shared key has, or nothing', () => {
     const once = scopedKey(undefined, argument(0));
-    expect([read(once, 'a:b'), once?.text]).toEqual(['a%3Ab', 'arg(0)']);
+    expect([read(once, 'a:b'), once?.text]).toEqual(['a%3Ab:', 'arg(0)']);
     expect(scopedKey(undefined, 'shared')).toBeUndefined();
   });
 });

@@ -10,13 +10,13 @@ function endings(says: (row: OutcomeRow) => boolean): readonly EndingKind[] {
 
 /** What the contract says, column by column; the table is written row by row. */
 describe('what does an outcome mean?', () => {
-  it('the breaker is told of a body that returned, and of an error; of nothing else', () => {
+  it('the breaker is told of a body that returned, of an error, and of an answer that is one; of nothing else', () => {
     expect(endings(({ sample }) => sample === 'success')).toEqual([
       'returned',
       'answered',
       'unanswered',
     ]);
-    expect(endings(({ sample }) => sample === 'failure')).toEqual(['threw']);
+    expect(endings(({ sample }) => sample === 'failure')).toEqual(['server_error', 'threw']);
   });
 
   it('a key is used up when the body returned, whatever became of the answer', () => {

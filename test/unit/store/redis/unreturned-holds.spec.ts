@@ -33,6 +33,21 @@ describe('UnreturnedHolds', () => {
     expect(sent).not.toContain('key0');
   });
 
+  it('does work that is done make room for leases of which nothing came?', async () => {
+    const sent: string[] = [];
+    const holds = new UnreturnedHolds(async (steps) => sent.push(...steps.map(({ key }) => key)));
+    holds.stop();
+    holds.add([
+      { kind: 'complete', key: 'paid', token: 't', run: 1, ttlMs: 60_000, outcome: 'v1' },
+    ]);
+    for (let i = 0; i < 1_500; i++) holds.add([release(`key${i}`)]);
+    expect(holds.size).toBe(1_000);
+    await holds.drain();
+    expect(sent[0]).toBe('paid');
+    expect(sent).not.toContain('key500');
+    expect(sent).toContain('key501');
+  });
+
   it('do a hundred that are never taken stand before the others?', async () => {
     const sent: string[] = [];
     // As Redis does it: what can be done is done, and the call fails for the rest.
