@@ -105,7 +105,9 @@ class GuardedStream {
         },
         error: (error: unknown) => this.#fail(run, error),
         complete: () =>
-          this.#end(run, this.#success(), COMPLETED, () => this.subscriber.complete()),
+          this.#end(run, this.#success(), this.subscriber.closed ? LEFT : COMPLETED, () =>
+            this.subscriber.complete(),
+          ),
       });
       if (this.subscriber.closed) this.stop();
     } catch (error) {
