@@ -1,5 +1,3 @@
-import { existsSync } from 'node:fs';
-import { join } from 'node:path';
 import { afterEach, describe, expect, it, jest } from '@jest/globals';
 import {
   Controller,
@@ -12,11 +10,12 @@ import {
 import { Test } from '@nestjs/testing';
 import {
   arg,
+  CircuitBreaker,
   claimText,
   CmdxModule,
   type CmdxModuleOptions,
   describePolicies,
-  IdempotentBy,
+  type InputInvalidError,
   LockWith,
   RateLimit,
   Store,
@@ -25,20 +24,13 @@ import {
 import { ManualClock, RecordingTelemetry } from 'nestjs-cmdx/testing';
 import { lastValueFrom, type Observable, toArray } from 'rxjs';
 import { stopDate } from '../support/dates.js';
-import {
-  compileSnippets,
-  firstCells,
-  README,
-  ROOT,
-  snippets,
-  writeSnippets,
-} from '../support/readme.js';
+import { README, snippets, writeSnippets } from '../support/readme.js';
 import { borrowRedis } from '../support/redis-server.js';
-import { type SampleApp, startSampleApp } from '../support/sample-app.js';
-import { until } from '../support/time.js';
+import { passing, until } from '../support/time.js';
+import { startUpstream, type UpstreamAnswer } from '../support/upstream.js';
 
-const examples = snippets('ts');
-const files = writeSnippets(examples);
+const examples = snippets(README, 'ts');
+const files = writeSnippets('readme', examples);
 
 /** What a snippet exports: classes. */
 type Exports = Readonly<Record<string, Type<Instance>>>;
@@ -76,11 +68,13 @@ async function serve(metadata: ModuleMetadata, options?: CmdxModuleOptions, filt
   return { app, telemetry, request };
 }
 
-/** Makes the calls one after another. @returns how each ended: its value, or its error's code */
+/** Makes the calls one after another. @returns how each ended: its value, its error's code or message */
 async function inTurn(times: number, call: () => Promise<unknown>): Promise<readonly unknown[]> {
   const ends: unknown[] = [];
   for (let i = 0; i < times; i++) {
-    ends.push(await call().catch((error: { code: unknown }) => error.code));
+    ends.push(
+      await call().catch((error: Error & { code?: unknown }) => error.code ?? error.message),
+    );
   }
   return ends;
 }
@@ -108,6 +102,14 @@ class Room {
   async enter(_name: string): Promise<string> {
     await new Promise(setImmediate);
     return 'in';
+  }
+}
+
+@Injectable()
+class SickRates {
+  @CircuitBreaker('rates-api', { minimumCalls: 2 })
+  async ask(): Promise<never> {
+    throw new Error('sick');
   }
 }
 
@@ -241,6 +243,116 @@ const claims: Readonly<Record<string, (exports: Exports) => Promise<void>>> = {
     } finally {
       jest.useRealTimers();
     }
+  },
+
+  '@CircuitBreaker': async ({ Rates }) => {
+    const { app } = await boot({ providers: [Rates as Type] }, {});
+    await app.init();
+    const rates = app.get<Instance & { url: string }>(Rates as Type);
+    const upstream = await startUpstream(() => ({ status: 404 }));
+    closers.push(() => upstream.close());
+    rates.url = upstream.url;
+    const missing = await inTurn(10, async () => rates['of']?.('XXX'));
+    expect(new Set(missing)).toEqual(new Set(['Not Found']));
+    upstream.answer = () => ({ body: '1.1' });
+    expect(await rates['of']?.('EUR')).toBe(1.1);
+    upstream.answer = () => ({ status: 500 });
+    const failed = await inTurn(4, async () => rates['of']?.('EUR'));
+    expect(new Set(failed)).toEqual(new Set(['rates-api: 500']));
+    await expect(rates['of']?.('EUR')).rejects.toMatchObject({ code: 'circuit_open' });
+    expect(await rates['refresh']?.()).toBeUndefined();
+    expect(upstream.requests).toHaveLength(15);
+  },
+
+  'Looking at a breaker': async ({ RatesDesk }) => {
+    const clock = new ManualClock();
+    const { app } = await boot({ providers: [RatesDesk as Type, SickRates] }, { clock });
+    await app.init();
+    const desk = app.get<Instance>(RatesDesk as Type);
+    const ask = () => app.get(SickRates).ask();
+    expect(await desk['state']?.()).toBe('closed, nothing counted');
+    expect(await desk['startAnew']?.()).toBe(false);
+    expect(await inTurn(1, ask)).toEqual(['sick']);
+    expect(await desk['state']?.()).toBe('closed, 1 of 1');
+    expect(await inTurn(2, ask)).toEqual(['sick', 'circuit_open']);
+    expect(await desk['state']?.()).toBe('open for 30 s');
+    await clock.advance('30s');
+    expect(await desk['state']?.()).toBe('open for 0 s');
+
+    await desk['insist']?.();
+    expect(await inTurn(9, ask)).toEqual(Array.from({ length: 9 }, () => 'sick'));
+    expect(await desk['state']?.()).toBe('forced_closed, 0 of 0');
+    await desk['announced']?.(2);
+    expect(await desk['state']?.()).toBe('forced_open, 0 of 0');
+    await expect(ask()).rejects.toMatchObject({ code: 'circuit_open', retryAfter: undefined });
+    await clock.advance('2h');
+    expect(await desk['state']?.()).toBe('closed, nothing counted');
+    await desk['announced']?.(2);
+    expect(await desk['startAnew']?.()).toBe(true);
+    expect(await inTurn(1, ask)).toEqual(['sick']);
+  },
+
+  '@RetryOn': async ({ Suppliers }) => {
+    const clock = new ManualClock();
+    const { app, telemetry } = await boot({ providers: [Suppliers as Type] }, { clock });
+    await app.init();
+    const suppliers = app.get<Instance & { url: string }>(Suppliers as Type);
+    const upstream = await startUpstream(() => ({ body: '[1]' }));
+    closers.push(() => upstream.close());
+    suppliers.url = upstream.url;
+    const prices = async (...answers: readonly UpstreamAnswer[]) => {
+      const left = [...answers];
+      upstream.answer = () => left.shift() ?? { body: '[1]' };
+      telemetry.clear();
+      const [end] = await passing(
+        clock,
+        inTurn(1, async () => suppliers['prices']?.()),
+      );
+      return [end, telemetry.of('task_retried').map(({ payload }) => payload.delay)];
+    };
+    const down = { status: 503 };
+    expect(await prices(down, down)).toEqual([[1], [0.2, 0.4]]);
+    expect(await prices(down, down, down, down)).toEqual([
+      'The supplier answered 503.',
+      [0.2, 0.4, 0.8],
+    ]);
+    expect(await prices({ status: 401 })).toEqual(['The supplier answered 401.', []]);
+    const later = (seconds: number) => ({ status: 429, headers: { 'retry-after': `${seconds}` } });
+    expect(await prices(later(3))).toEqual([[1], [3]]);
+    expect(await prices(later(6))).toEqual(['The supplier answered 429.', []]);
+  },
+
+  Jitters: async ({ Feeds, FeedsModule }) => {
+    const { app } = await boot({ imports: [FeedsModule as Type] });
+    await app.init();
+    const delays: number[] = [];
+    app.get(Telemetry).subscribe('task_retried', ({ payload }) => delays.push(payload.delay));
+    const feeds = app.get<Instance & { attempts: number }>(Feeds as Type);
+    await expect(feeds['slow']?.()).rejects.toThrow();
+    expect(delays.splice(0)).toEqual([0.03, 0.045]);
+    await expect(feeds['spread']?.()).rejects.toThrow();
+    const [first = 0, second = 0] = delays;
+    expect([first >= 0.01, first <= 0.02]).toEqual([true, true]);
+    expect([second >= 0.02, second <= 0.04]).toEqual([true, true]);
+    expect(feeds.attempts).toBe(6);
+  },
+
+  '@InputSchema and @OutputSchema': async ({ Orders }) => {
+    const { app, telemetry } = await boot({ providers: [Orders as Type] }, {});
+    await app.init();
+    const orders = app.get<Instance>(Orders as Type);
+    expect(await orders['place']?.({ customerId: ' ADA ', quantity: 2 })).toEqual({
+      customerId: 'ada',
+      total: 19,
+    });
+    const [{ payload } = { payload: undefined }] = telemetry.of('lock_acquired');
+    expect(payload?.lockKey).toBe('cmdx:lock:Orders.place:ada');
+    const wrong = await orders['place']?.({ quantity: 0 }).catch((error: unknown) => error);
+    expect(wrong).toMatchObject({ code: 'input_invalid', status: 400 });
+    expect((wrong as InputInvalidError).getResponse()).toMatchObject({
+      message: [expect.stringMatching(/^customerId: \w+/), expect.stringMatching(/^quantity: \w+/)],
+    });
+    expect(telemetry.of('lock_acquired')).toHaveLength(1);
   },
 
   Keys: async ({ Invoices, PlanOf }) => {
@@ -393,10 +505,6 @@ const claims: Readonly<Record<string, (exports: Exports) => Promise<void>>> = {
 };
 
 describe('does README.md hold what it says?', () => {
-  it('do its snippets compile, strictly?', async () => {
-    expect(await compileSnippets()).toBe('');
-  }, 120_000);
-
   it('is every snippet run?', () => {
     const headings = examples.map(({ heading }) => heading);
     expect([...Object.keys(claims), ...TESTS].toSorted()).toEqual(headings.toSorted());
@@ -405,151 +513,4 @@ describe('does README.md hold what it says?', () => {
   it.each(Object.keys(claims))('does the example under "%s" do what it says?', async (heading) => {
     await claims[heading]?.((await import(files.get(heading) ?? '')) as Exports);
   });
-
-  it('does every link lead somewhere?', () => {
-    const anchors = [...README.matchAll(/^#+ (.+)$/gm)].map(([, title]) =>
-      `#${title}`
-        .toLowerCase()
-        .replace(/[^\w\- #]/g, '')
-        .replaceAll(' ', '-'),
-    );
-    const links = [...README.matchAll(/\]\(([^)]+)\)/g)].map(([, link]) => link ?? '');
-    const dead = links.filter((link) =>
-      link.startsWith('#') ? !anchors.includes(link) : !existsSync(join(ROOT, link)),
-    );
-    expect(dead).toEqual([]);
-    expect(links.length).toBeGreaterThan(10);
-  });
-
-  it('do its tables name every option and every event?', () => {
-    const known = (attempt: () => unknown): string[] => {
-      try {
-        attempt();
-      } catch (error) {
-        const [, list = ''] = /one of ([\w, ]+)/.exec(String(error)) ?? [];
-        return list.split(', ').toSorted();
-      }
-      throw new Error('expected a list of names');
-    };
-    const decorate = (decorator: unknown) =>
-      (decorator as (target: object, name: string, descriptor: object) => void)({}, 'x', {
-        value: async () => undefined,
-      });
-    const cells = (heading: string) => [...new Set(firstCells(heading))].toSorted();
-    expect(cells('@LockWith')).toEqual(known(() => decorate(LockWith({ nope: 1 } as object))));
-    expect(cells('@RateLimit')).toEqual(known(() => decorate(RateLimit({ nope: 1 } as object))));
-    expect(cells('@IdempotentBy')).toEqual(
-      known(() => decorate(IdempotentBy({ nope: 1 } as object))),
-    );
-    expect(cells('Module')).toEqual(known(() => CmdxModule.forRoot({ nope: 1 } as object)));
-    expect(cells('Telemetry')).toEqual(
-      known(() => new Telemetry().subscribe('nope' as 'lock_busy', () => undefined)),
-    );
-  });
-
-  it('do its tables name the true defaults?', () => {
-    class Plain {
-      @LockWith('key')
-      @RateLimit({ max: 1, per: 1 })
-      @IdempotentBy('key')
-      async run(): Promise<void> {}
-    }
-    const [limit, lock, idempotency] = describePolicies(Plain, 'run').policies;
-    expect(lock?.options).toMatchObject({
-      ttl: 300,
-      wait: 0,
-      onBusy: 'fail',
-      namespace: 'cmdx:lock',
-      onBlank: 'bypass',
-      onStoreError: 'fail',
-    });
-    expect(limit?.options).toMatchObject({
-      limiter: 'fixed_window',
-      cost: 1,
-      onLimit: 'fail',
-      namespace: 'cmdx:rl',
-    });
-    expect(idempotency?.options).toEqual({
-      ttl: '24h',
-      lease: 60,
-      wait: 30,
-      onDuplicate: 'replay',
-      onInProgress: 'fail',
-      onAbandoned: 'fail',
-      fingerprint: false,
-      maxBytes: 64 * 1024,
-      namespace: 'cmdx:idem',
-      onBlank: 'bypass',
-      onStoreError: 'fail',
-    });
-  });
-});
-
-describe('does the tour with curl show the real answers?', () => {
-  it('line by line', async () => {
-    const app = await startSampleApp();
-    closers.push(() => app.stop());
-    const tour = snippets('console')
-      .map(({ text }) => text)
-      .join('');
-    for (const step of tour.split(/^\$ /m).slice(1)) {
-      const [command = '', ...shown] = step.trimEnd().split('\n');
-      const played = numbered(normalised(await play(app, command)), ids.played);
-      expect(played).toEqual(numbered(normalised(shown.join('\n')), ids.shown));
-    }
-    expect(ids.shown).toHaveLength(2);
-  }, 60_000);
-
-  /** The payments so far, in the order of their first appearance. */
-  const ids = { played: [] as string[], shown: [] as string[] };
-
-  /** Two answers about one payment stay alike, whatever number it got this time. */
-  function numbered(text: string, seen: string[]): string {
-    return text.replace(/pay_\w+/g, (id) => {
-      if (!seen.includes(id)) seen.push(id);
-      return `pay_${seen.indexOf(id)}`;
-    });
-  }
-
-  let background: Promise<string> | undefined;
-
-  /** Plays the few forms of commands that the tour is written in. @returns what the terminal shows */
-  async function play(app: SampleApp, command: string): Promise<string> {
-    if (command === 'wait') return (await background) ?? '';
-    const loop = /^for i in ([\d ]+); do (.+); done$/.exec(command);
-    if (loop) {
-      const lines: string[] = [];
-      for (const _ of loop[1]?.split(' ') ?? []) lines.push(await curl(app, loop[2] ?? ''));
-      return lines.join('\n');
-    }
-    if (!command.endsWith(' &')) return curl(app, command);
-    const begun = (): number => app.output().split(/lock_acquired|idempotency_claimed/).length;
-    const before = begun();
-    background = curl(app, command.slice(0, -2));
-    await until(() => begun() > before, 'the lease or the claim');
-    return '';
-  }
-
-  async function curl(app: SampleApp, command: string): Promise<string> {
-    const form = /^curl -s( -i)? -X POST localhost:3000(\S+)((?: -H '[^']+')*)(?: -d '([^']+)')?$/;
-    const [, head, path = '', sent = '', body] = form.exec(command) ?? [];
-    expect(path).not.toBe('');
-    const pairs = [...sent.matchAll(/'([^:']+): ([^']+)'/g)];
-    const fields = Object.fromEntries(pairs.map(([, name, value]) => [name, value]));
-    const { status, headers, text } = await app.post(path, body && JSON.parse(body), fields);
-    if (!head) return text;
-    const lines = ['Retry-After', 'Idempotent-Replayed', 'Content-Type'].flatMap((name) => {
-      const value = headers.get(name);
-      return value === null ? [] : [`${name}: ${value}`];
-    });
-    return [`HTTP/1.1 ${status}`, ...lines, '', text].join('\n');
-  }
-
-  /** Times pass differently each time; reason phrases are for people. */
-  function normalised(text: string): string {
-    return text
-      .replace(/^(HTTP\/1.1 \d+) .+$/m, '$1')
-      .replace(/"retryAfter":(\d\d)\.?\d*/g, (_, seconds: string) => `"retryAfter":${seconds[0]}x`)
-      .replace(/^Retry-After: (?:60|5\d)$/m, 'Retry-After: 5x');
-  }
 });

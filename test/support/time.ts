@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { ManualClock } from 'nestjs-cmdx/testing';
 
 /** Really waits, never less than asked: a Node timer may fire a fraction of a millisecond early. */
 export async function waitFor(ms: number): Promise<void> {
@@ -19,4 +20,16 @@ export async function until(
     if (performance.now() > end) throw new Error(`waited in vain for: ${what}`);
     await sleep(5);
   }
+}
+
+/** Lets time pass on a clock that stands still, in small steps, until the call has ended. */
+export async function passing<T>(clock: ManualClock, call: Promise<T>): Promise<T> {
+  const state = { ended: false };
+  const done = call.finally(() => (state.ended = true));
+  done.catch(() => undefined);
+  while (!state.ended) {
+    await clock.advance('10ms');
+    await new Promise(setImmediate);
+  }
+  return done;
 }

@@ -17,6 +17,9 @@ describe('does the sample application', () => {
       routes: [
         'POST /accounts/:accountId/reconcile',
         'POST /auth/forgot-password {"email"}',
+        'GET /inventory/:sku, for example A-1',
+        'GET /breakers/warehouse',
+        'POST /warehouse/:condition, one of well, flaky, down',
         'POST /payments {"accountId", "amount"}, with Authorization: Bearer ada-demo-token and an Idempotency-Key',
         'POST /webhooks/payments {"id", "accountId", "amount"}',
       ],

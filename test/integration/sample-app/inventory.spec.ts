@@ -90,7 +90,7 @@ describe('when the warehouse is down, does GET /inventory/:sku', () => {
   it('repeat each request twice, five times over, and then leave the warehouse alone?', async () => {
     const answers = await open();
     expect(answers.map(({ status, retried }) => [status, retried])).toEqual(
-      Array(5).fill([502, 2]),
+      Array.from({ length: 5 }, () => [502, 2]),
     );
     const refused = await stock();
     expect(refused).toMatchObject({
