@@ -1,6 +1,6 @@
 import { andThen, type Awaitable } from '../awaitable.js';
 import { isStoreError } from '../errors/store.error.js';
-import type { OwnPolicy } from '../policies/policy.js';
+import type { OwnPolicy, StorePolicy } from '../policies/policy.js';
 import type { EnterReply } from '../store/store.js';
 import { checkInputs } from './checks.js';
 import type { PlannedRing } from './plan.js';
@@ -113,10 +113,24 @@ function add(batch: Batch, ring: PlannedRing, resolution: Resolution, run: Run):
     batch.own = { policy, key: resolution.key };
   } else {
     const { key, fingerprint } = resolution;
-    const asking = { policy, key, step: policy.request(key, run, fingerprint) };
+    const asking = ask(run, policy, key, fingerprint);
     batch.items.push(asking);
     batch.asking.push(asking);
   }
+}
+
+/** A nested call on a breaker that its own chain probes is part of that probe, and needs no permit more. */
+function ask(
+  run: Run,
+  policy: StorePolicy,
+  key: string,
+  fingerprint: string | undefined,
+): AskingRing {
+  const step = policy.request(key, run, fingerprint);
+  const token = step.kind === 'circuit' ? run.permitOfChain(key) : undefined;
+  return token === undefined || step.kind !== 'circuit'
+    ? { policy, key, step, borrowed: false }
+    : { policy, key, step: { ...step, token }, borrowed: true };
 }
 
 function askStore(run: Run, batch: Batch): Awaitable<Refusal | undefined> {

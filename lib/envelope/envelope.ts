@@ -39,7 +39,9 @@ export async function perform(run: Run, body: Body): Promise<unknown> {
       value = await runAgain(run, body, run.plan.retry, error);
     }
     // A handler's is unwrapped by Nest, later than its output could be checked.
-    if (isObservable(value) && (!run.handler || run.plan.output)) throw unannouncedStream(run);
+    if (isObservable(value) && (!run.handler || run.plan.output || run.plan.retry)) {
+      throw unannouncedStream(run);
+    }
     if (run.plan.output) value = await checkOutput(run, value);
   } catch (error) {
     if (run.ended) throw error;

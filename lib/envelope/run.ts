@@ -19,6 +19,8 @@ export interface AskingRing {
   readonly policy: StorePolicy;
   readonly key: string;
   readonly step: EnterStep;
+  /** Whether it enters under the permit of a call around it, whose own end is the one sample. */
+  readonly borrowed: boolean;
 }
 
 /** What the store has granted to a ring. */
@@ -149,6 +151,18 @@ export class Run implements Invocation {
       if (!each.ended && each.tid === holder) return true;
     }
     return false;
+  }
+
+  /** The token of a call around this one that probes the same breaker, if one does. */
+  permitOfChain(key: string): string | undefined {
+    for (let each = this.parent; each; each = each.parent) {
+      if (each.ended) continue;
+      for (const { ring, reply } of each.holds) {
+        if (ring.key !== key || ring.step.kind !== 'circuit') continue;
+        if (reply.kind === 'circuit' && reply.state === 'half_open') return ring.step.token;
+      }
+    }
+    return undefined;
   }
 
   /** How the run ended; only after it has, and before it is forgotten. */

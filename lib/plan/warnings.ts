@@ -31,17 +31,36 @@ function durationWarnings(declaration: MethodDeclaration): Warning[] {
   );
 }
 
-/** A lease is held over all attempts: one that runs out in a sleep lets another run in. */
+/** Lease and permit are held over all attempts. */
 function sleepWarnings(
   declaration: MethodDeclaration,
   rings: readonly CompiledRing[],
   retry: CompiledRetry | undefined,
 ): Warning[] {
-  const lock = rings.find((ring) => ring.policy.policy === 'lock');
-  if (!lock || !retry) return [];
+  if (!retry) return [];
   const site = siteOf(declaration, 'retry');
-  const ttlMs = toMilliseconds(lock.options['ttl'], site);
-  if (!sleepsOutlast(ttlMs, retry.options, site)) return [];
-  const message = `${site}: its sleeps together can take longer than the lock's ttl of ${ttlMs / 1_000} s, after which another run may enter; set a smaller "limit" or "maxDelay", or a longer "ttl"`;
-  return [{ about: retry, messages: [message] }];
+  const messages = SLEPT_THROUGH.flatMap(({ policy, option, what }) => {
+    const ring = rings.find((each) => each.policy.policy === policy);
+    if (!ring) return [];
+    const ms = toMilliseconds(ring.options[option], site);
+    if (!sleepsOutlast(ms, retry.options, site)) return [];
+    return [
+      `${site}: its sleeps together can take longer than ${what.replace('%', `${ms / 1_000} s`)}; set a smaller "limit" or "maxDelay", or a longer "${option}"`,
+    ];
+  });
+  return messages.length > 0 ? [{ about: retry, messages }] : [];
 }
+
+/** What must not run out while a body sleeps. */
+const SLEPT_THROUGH = [
+  {
+    policy: 'lock',
+    option: 'ttl',
+    what: "the lock's ttl of %, after which another run may enter",
+  },
+  {
+    policy: 'circuitBreaker',
+    option: 'probeTimeout',
+    what: "the breaker's probeTimeout of %, after which a probe counts as lost and closes nothing",
+  },
+] as const;

@@ -15,6 +15,9 @@ export interface RetrySettings {
   readonly matches: ErrorMatcher;
 }
 
+/** How late a server may say to come back, where no `maxDelay` says how late is too late. */
+const LONGEST_BELIEVED_MS = 60_000;
+
 /** Decides whether and when a body is repeated. It never sleeps by itself. */
 export class RetryPolicy {
   constructor(private readonly settings: RetrySettings) {}
@@ -26,7 +29,8 @@ export class RetryPolicy {
 
   /**
    * How long to sleep before a repetition. A server that says when to come back is believed; when
-   * that is later than `maxDelay`, there is no point in asking again.
+   * that is later than `maxDelay`, or than a minute where there is none, the body is not repeated: a
+   * lease and a claim are held meanwhile.
    *
    * @param previousMs the sleep before the last repetition, if there was one
    * @returns whole milliseconds; `undefined` when no repetition makes sense
@@ -35,7 +39,10 @@ export class RetryPolicy {
   delayMs(error: unknown, attempt: number, previousMs: number | undefined): number | undefined {
     const { delayMs, maxDelayMs, jitter } = this.settings;
     const wanted = retryAfterMs(error);
-    if (wanted !== undefined) return wanted <= maxDelayMs ? wanted : undefined;
+    if (wanted !== undefined) {
+      const longest = maxDelayMs === Infinity ? LONGEST_BELIEVED_MS : maxDelayMs;
+      return wanted <= longest ? wanted : undefined;
+    }
     if (!jitter) return Math.min(delayMs, maxDelayMs);
     const seconds = settledNow(
       jitter({
