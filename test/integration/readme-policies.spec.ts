@@ -145,6 +145,35 @@ describe('is what README.md says of @CircuitBreaker really so', () => {
     }
   });
 
+  it('of a nested call on the same breaker?', async () => {
+    @Injectable()
+    class Service {
+      sick = true;
+
+      @CircuitBreaker('api', { minimumCalls: 1, openFor: '10s' })
+      async outer(): Promise<string> {
+        return this.inner();
+      }
+
+      @CircuitBreaker('api', { minimumCalls: 1, openFor: '10s' })
+      async inner(): Promise<string> {
+        if (this.sick) throw new Error('sick');
+        return 'well';
+      }
+    }
+    const { get, clock, telemetry } = await boot({ providers: [Service] });
+    const service = get(Service);
+    await expect(service.outer()).rejects.toThrow('sick');
+    service.sick = false;
+    await clock.advance('10s');
+    expect(await service.outer()).toBe('well');
+    expect(telemetry.names.filter((name) => name.startsWith('circuit'))).toEqual([
+      'circuit_opened',
+      'circuit_half_opened',
+      'circuit_closed',
+    ]);
+  });
+
   it('of one that was forced: no event, and no Retry-After?', async () => {
     @Controller()
     class Routes {
@@ -219,10 +248,13 @@ describe('is what README.md says of @RetryOn really so', () => {
     }
   });
 
-  it('of one that asks for a day, with and without a maxDelay?', async () => {
-    const error = { retryAfter: 86_400 };
-    expect((await sleepsAfter(error)).delays).toEqual([86_400]);
-    expect((await sleepsAfter(error, { maxDelay: '1m' })).delays).toEqual([]);
+  it('of how long a server may keep it waiting, with and without a maxDelay?', async () => {
+    const delays = async (retryAfter: number, options: RetryOptions = {}) =>
+      (await sleepsAfter({ retryAfter }, options)).delays;
+    expect(await delays(60)).toEqual([60]);
+    expect(await delays(61)).toEqual([]);
+    expect(await delays(86_400, { maxDelay: '1d' })).toEqual([86_400]);
+    expect(await delays(11, { maxDelay: '10s' })).toEqual([]);
   });
 
   it('of a jitter that answers nonsense?', async () => {
