@@ -84,7 +84,7 @@ describe('two processes and one breaker on Redis', () => {
   it('a probe whose process is killed gives its place to the other after probeTimeout', async () => {
     await ask(victim, { calls: 2, end: 'failure' });
     await waitFor(OPEN_MS);
-    expect((await ask(victim, { calls: 1, end: 'never' })).runs).toBe(1);
+    expect((await ask(victim, { calls: 1, end: 'hang' })).runs).toBe(1);
     await victim.kill();
     const before = await ask(second, { calls: 5, end: 'success' });
     expect([before.runs, count(before.ends)]).toEqual([0, { circuit_open: 5 }]);
@@ -98,13 +98,18 @@ describe('two processes and one breaker on Redis', () => {
   it('a probe that stood still for longer than that is not heard when it comes back', async () => {
     await ask(first, { calls: 2, end: 'failure' });
     await waitFor(OPEN_MS);
-    await ask(first, { calls: 1, end: 'never' });
+    await ask(first, { calls: 1, end: 'hang' });
     first.freeze();
     await waitFor(PROBE_MS);
     expect((await ask(second, { calls: 1, end: 'success' })).ends).toEqual(['well']);
-    expect(await state()).toBe('closed');
+    const after = await redis.get(KEY);
     first.thaw();
-    expect((await ask(first, { calls: 1, end: 'success' })).ends).toEqual(['well']);
+    expect(await ask(first, 'fail those that hang')).toEqual({
+      runs: 0,
+      ends: ['sick'],
+      transitions: [],
+    });
+    expect(await redis.get(KEY)).toBe(after);
     expect(await state()).toBe('closed');
   }, 20_000);
 });
