@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import { exceedsBytes } from '../bytes.js';
 import { show } from '../errors/definition.error.js';
 import { KeyProblem } from './key-resolver.js';
 
@@ -35,7 +36,7 @@ export const StoreKey = {
 export function toSegment(value: unknown): string | undefined {
   const text = toText(value);
   if (text === undefined) return undefined;
-  if (Buffer.byteLength(text) > LONGEST_SEGMENT_BYTES || text.startsWith(HASHED)) {
+  if (exceedsBytes(text, LONGEST_SEGMENT_BYTES) || text.startsWith(HASHED)) {
     // Hashing a raw value that starts like a hash keeps it from meeting the value it is a hash of.
     return HASHED + createHash('sha256').update(text).digest('hex');
   }

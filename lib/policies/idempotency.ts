@@ -89,7 +89,7 @@ export class IdempotencyPolicy implements StorePolicy {
       leaseMs,
       ttlMs,
       onAbandoned,
-      ...(fingerprint !== undefined && { fingerprint }),
+      fingerprint,
     };
   }
 
@@ -157,8 +157,7 @@ export class IdempotencyPolicy implements StorePolicy {
   held(): undefined {}
 
   keptAlive(step: EnterStep): Hold {
-    const { key, token, leaseMs, ttlMs } = step as ClaimStep;
-    return { kind: 'claim', key, token, leaseMs, ttlMs };
+    return step as ClaimStep;
   }
 
   refuse(metadata: RefusalMetadata, site: RefusalSite): RefusalError {

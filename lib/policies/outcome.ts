@@ -1,6 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Answer, Caller, JsonReplacer, Replay } from '../answer.js';
 import { isThenable } from '../awaitable.js';
+import { exceedsBytes } from '../bytes.js';
 import { show } from '../errors/definition.error.js';
 import type { OutcomeCodec } from './options.js';
 import type { Ending } from './policy.js';
@@ -40,7 +41,7 @@ export class OutcomeText {
         ? ANSWER + this.#encodeAnswer(ending.answer)
         : (ending.handled ? HANDLED : '') + this.#encodeValue(ending.value);
     const { maxBytes } = this.settings;
-    if (Buffer.byteLength(text) <= maxBytes) return text;
+    if (!exceedsBytes(text, maxBytes)) return text;
     throw new UnencodableError(`more than maxBytes, ${maxBytes}`);
   }
 
