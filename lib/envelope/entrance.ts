@@ -1,7 +1,7 @@
 import { andThen, type Awaitable } from '../awaitable.js';
 import { isStoreError } from '../errors/store.error.js';
 import type { OwnPolicy, StorePolicy } from '../policies/policy.js';
-import type { EnterReply } from '../store/store.js';
+import type { EnterReply, EnterStep } from '../store/store.js';
 import { checkInputs } from './checks.js';
 import type { PlannedRing } from './plan.js';
 import { type Resolution, resolve } from './resolution.js';
@@ -113,24 +113,25 @@ function add(batch: Batch, ring: PlannedRing, resolution: Resolution, run: Run):
     batch.own = { policy, key: resolution.key };
   } else {
     const { key, fingerprint } = resolution;
-    const asking = ask(run, policy, key, fingerprint);
+    const asking = { policy, key, step: request(run, policy, key, fingerprint) };
     batch.items.push(asking);
     batch.asking.push(asking);
   }
 }
 
-/** A nested call on a breaker that its own chain probes is part of that probe, and needs no permit more. */
-function ask(
+/**
+ * What a ring asks of the store. A nested call on a breaker that its own chain probes is part of that
+ * probe: it needs no permit more, and the end of the outer call is the one sample.
+ */
+function request(
   run: Run,
   policy: StorePolicy,
   key: string,
   fingerprint: string | undefined,
-): AskingRing {
+): EnterStep {
   const step = policy.request(key, run, fingerprint);
   const token = step.kind === 'circuit' ? run.permitOfChain(key) : undefined;
-  return token === undefined || step.kind !== 'circuit'
-    ? { policy, key, step, borrowed: false }
-    : { policy, key, step: { ...step, token }, borrowed: true };
+  return token === undefined || step.kind !== 'circuit' ? step : { ...step, token, borrowed: true };
 }
 
 function askStore(run: Run, batch: Batch): Awaitable<Refusal | undefined> {

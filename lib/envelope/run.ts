@@ -19,8 +19,6 @@ export interface AskingRing {
   readonly policy: StorePolicy;
   readonly key: string;
   readonly step: EnterStep;
-  /** Whether it enters under the permit of a call around it, whose own end is the one sample. */
-  readonly borrowed: boolean;
 }
 
 /** What the store has granted to a ring. */

@@ -66,7 +66,7 @@ export function hold(
   replies: readonly EnterReply[],
 ): void {
   for (const [position, ring] of asking.entries()) {
-    if (ring.borrowed || !takesHold(ring.step)) continue;
+    if (!takesHold(ring.step)) continue;
     run.holds.push({ ring, reply: replies[position] as EnterReply, beat: keepAlive(run, ring) });
     run.lock = ring.policy.held(ring.step) ?? run.lock;
   }

@@ -88,6 +88,8 @@ export interface CircuitStep {
   readonly probeMs: number;
   /** How long the breaker is remembered when nobody calls. Whole milliseconds. */
   readonly ttlMs: number;
+  /** The permit is that of a call around this one, which alone gives it back. */
+  readonly borrowed?: true;
 }
 
 export type EnterStep = FixedWindowStep | LeakyBucketStep | CircuitStep | LeaseStep | ClaimStep;

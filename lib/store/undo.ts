@@ -7,6 +7,7 @@ export function undoOf(step: EnterStep): LeaveStep | undefined {
     case 'lease':
       return { kind: 'release', key, token: step.token, ttlMs: step.ttlMs };
     case 'circuit':
+      if (step.borrowed) return undefined;
       return { kind: 'unpermit', key, token: step.token, ttlMs: step.probeMs };
     case 'claim': {
       // The record of a claim outlives its lease, and until it is dropped nobody can begin.
@@ -32,8 +33,9 @@ export function stillToLeave(steps: readonly LeaveStep[]): LeaveStep[] {
 }
 
 /** Whether a step, once granted, holds something that has to be given back. */
-export function takesHold({ kind }: EnterStep): boolean {
-  return kind === 'lease' || kind === 'claim' || kind === 'circuit';
+export function takesHold(step: EnterStep): boolean {
+  const { kind } = step;
+  return kind === 'lease' || kind === 'claim' || (kind === 'circuit' && !step.borrowed);
 }
 
 /** See {@link undoOf}; in the order of the steps. */

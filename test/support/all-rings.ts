@@ -156,11 +156,14 @@ export function bootRings(
       );
 }
 
-/** Awaits a call whose sleeps end only when the clock is moved. */
+/** Awaits a call whose sleeps end only when the clock is moved. @throws Error when it does not help */
 export async function drive<T>(clock: ManualClock, call: Promise<T>): Promise<T> {
   const progress = { settled: false };
   const end = (): void => void (progress.settled = true);
   call.then(end, end);
-  while (!progress.settled) await clock.advance('10ms');
+  for (let steps = 0; !progress.settled; steps += 1) {
+    if (steps > 10_000) throw new Error('the call does not end, however far the clock is moved');
+    await clock.advance('10ms');
+  }
   return call;
 }

@@ -292,7 +292,10 @@ describe('a caller who waits behind a key that took time', () => {
     finding.calls = [];
     await store.set('cmdx:cb:bank', DUE, FOREVER);
     await store.set(LOCK, 'somebody', FOREVER);
-    const call = app.get(Patient).run('acct_1', 'job_1');
+    const call = app
+      .get(Patient)
+      .run('acct_1', 'job_1')
+      .catch((error: unknown) => error);
     await app.clock.advance('1s');
     expect(store.asked.slice(0, 3)).toEqual(['fixed_window+circuit', 'lease', 'unpermit']);
     expect(new Set(store.asked.slice(3))).toEqual(new Set(['circuit+lease']));

@@ -31,8 +31,11 @@ import {
   tracesOf,
 } from '../../support/all-rings.js';
 import { boot, closeApplicationsAfterEach } from '../../support/application.js';
+import { Door } from '../../support/door.js';
 import { bootOnRedis } from '../../support/on-redis.js';
 import { startRedis } from '../../support/redis-server.js';
+import { TcpProxy } from '../../support/tcp-proxy.js';
+import { until } from '../../support/time.js';
 import { refuseUnhandledRejections } from '../../support/unhandled-rejections.js';
 
 closeApplicationsAfterEach();
@@ -311,6 +314,45 @@ describe('a method behind all rings calls itself', () => {
     ]);
     await expect(ledger.book(third)).resolves.toBe('well');
   });
+});
+
+it('a nested call of a probe whose answer is lost takes nothing from the probe', async () => {
+  const redis = await startRedis();
+  const proxy = await TcpProxy.start(redis.port);
+  try {
+    const here = await bootOnRedis(proxy.url, [Ledger], { storeTimeout: '300ms' });
+    const there = await bootOnRedis(redis.url, [Ledger]);
+    const ledger = here.get(Ledger);
+    const other = orderOf('other', { bank: order.bank });
+    const { lock } = keysOf(other, 'Ledger.book');
+    const door = new Door();
+    await ledger.book(orderOf('warm'));
+    await there.store.set(OUTER.circuit, DUE, { ttl: '1h' });
+    ledger.outer = async ({ account }) => {
+      if (account === other.account) return 'nested';
+      proxy.loseReplyOf(1, { andRefuse: true });
+      await expect(ledger.book(other)).rejects.toMatchObject({ code: 'store_unavailable' });
+      expect(await there.store.get(lock)).toBeDefined();
+      proxy.restore();
+      await door.pass();
+      return 'well';
+    };
+    const probe = ledger.book(order);
+    await until(() => door.inside === 1, 'the answer to be lost');
+    // It was granted all the same, and what it was granted is given back in the background.
+    await until(async () => (await there.store.get(lock)) === undefined, 'the lease to be free');
+    const third = there.get(Ledger).book(orderOf('third', { bank: order.bank }));
+    await expect(third).rejects.toMatchObject({ code: 'circuit_open' });
+    door.open();
+    await expect(probe).resolves.toBe('well');
+    expect(await there.get(CircuitBreakers).inspect(OUTER.circuit)).toMatchObject({
+      state: 'closed',
+    });
+    await Promise.all([here.close(), there.close()]);
+  } finally {
+    await proxy.stop();
+    await redis.stop();
+  }
 });
 
 describe('many calls at once, each of which calls another', () => {
