@@ -343,6 +343,16 @@ const probing = [
     await isRefused(b, key, 'half_open', LONG_MS);
     assert.equal((await b.outcome(key, 'next', { epoch })).transition, 'closed');
   }),
+  statement('circuit: a refusal keeps nothing alive, also of who had a permit once', async (b) => {
+    const key = b.key('circuit');
+    await b.tripped(key);
+    await b.circuit(key, 'one', { permits: 2 });
+    await b.circuit(key, 'two', { permits: 2, probeMs: 1 });
+    await b.harness.advance(LAPSE_MS);
+    const refused = await b.circuit(key, 'two', { ttlMs: 2 * TTL_MS });
+    assert.deepEqual([refused.admitted, refused.state], [false, 'half_open']);
+    await b.livesFor(key, TTL_MS - LAPSE_MS);
+  }),
   statement('circuit: tells when the first permit lapses, exactly', async (b) => {
     const key = b.key('circuit');
     await b.tripped(key);
