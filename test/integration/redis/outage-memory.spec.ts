@@ -50,4 +50,4 @@ it('What does an outage leave behind of the calls that it has refused? Nothing, 
     await store.close();
     await server.stop();
   }
-}, 30_000);
+}, 60_000);
