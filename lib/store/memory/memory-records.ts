@@ -71,7 +71,9 @@ export class MemoryRecords {
       this.#bytes += growth;
       return;
     }
-    this.drop(key);
+    // A text that becomes a counter, or a circuit that has opened.
+    const other = entry.evictable ? this.#held : this.#counters;
+    if (other.get(key)) this.drop(key);
     if (this.size >= this.maxKeys || this.#bytes + size > this.maxBytes) {
       this.#makeRoom(size, 1, now, key);
     }
