@@ -172,6 +172,9 @@ export async function assertGuards(
   try {
     await expectRuns('lock', 1, () => Promise.all([call('a', 'first'), call('a', 'second')]));
     await expectRuns('idempotency', rings.idempotency ? 0 : 1, () => call('a', 'first'));
+    await expectRuns('claim', rings.idempotency ? 1 : 2, () =>
+      Promise.all([call('a', 'again'), call('e', 'again')]),
+    );
     await expectRuns('rate limit', max, async () => {
       for (let i = 0; i < max + 5; i++) await call('b', `limited-${i}`);
     });
@@ -187,7 +190,7 @@ export async function assertGuards(
       throw new Error('The dependency is down.');
     };
     for (let i = 0; i < 100; i++) await call(`d-${i}`, `failing-${i}`);
-    await expectRuns('circuit breaker', 0, () => call('e', 'rejected'));
+    await expectRuns('circuit breaker', 0, () => call('f', 'rejected'));
   } finally {
     await subject.close();
   }

@@ -30,14 +30,21 @@ export class Flaky extends Error {}
 export const RETRY_DELAY_MS = 1;
 export const LOCK_TTL_MS = 300_000;
 const HOUR_SECONDS = 3_600;
+const DAY_MS = 24 * HOUR_SECONDS * 1_000;
 
-/** One key at a time, the second is refused. */
+/** One key, or one request, at a time: the second is refused. */
 class Busy extends Error {}
+
+/** What is remembered of a request: that it is being worked on, then what came of it. */
+interface Remembered {
+  readonly until: number;
+  result: number | undefined;
+}
 
 /**
  * The five rings put together by hand from the usual packages, in the same order and with the same
  * settings: rate-limiter-flexible, cockatiel's circuit breaker, one mutex of async-mutex per key, a
- * Map of what was returned, cockatiel's retry. Nothing is ever cleared away, which is the cheapest.
+ * Map of requests, cockatiel's retry. Nothing is ever cleared away, which is the cheapest.
  */
 export function memoryStack(work: Work, { idempotent, max }: Envelope): Work {
   const limiter = new RateLimiterMemory({ points: max, duration: HOUR_SECONDS });
@@ -53,7 +60,7 @@ export function memoryStack(work: Work, { idempotent, max }: Envelope): Work {
     backoff: new ConstantBackoff(RETRY_DELAY_MS),
   });
   const locks = new Map<string, Mutex>();
-  const finished = new Map<string, number>();
+  const requests = new Map<string, Remembered>();
 
   const lockOf = (key: string): Mutex => {
     let lock = locks.get(key);
@@ -61,11 +68,22 @@ export function memoryStack(work: Work, { idempotent, max }: Envelope): Work {
     return lock;
   };
   const once = async (key: string, request: string, value: number): Promise<number> => {
-    const before = finished.get(request);
-    if (before !== undefined) return before;
-    const result = await retrying.execute(() => work(key, request, value));
-    finished.set(request, result);
-    return result;
+    const now = Date.now();
+    const known = requests.get(request);
+    if (known && known.until > now) {
+      if (known.result === undefined) throw new Busy();
+      return known.result;
+    }
+    const remembered: Remembered = { until: now + DAY_MS, result: undefined };
+    requests.set(request, remembered);
+    try {
+      const result = await retrying.execute(() => work(key, request, value));
+      remembered.result = result;
+      return result;
+    } catch (error) {
+      requests.delete(request);
+      throw error;
+    }
   };
 
   return async (key, request, value) => {
