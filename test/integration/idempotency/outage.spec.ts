@@ -8,9 +8,9 @@ import { type RedisServer, startRedis } from '../../support/redis-server.js';
 import { TcpProxy } from '../../support/tcp-proxy.js';
 import { until, waitFor } from '../../support/time.js';
 
-const STORE_TIMEOUT_MS = 300;
+const STORE_TIMEOUT_MS = 200;
 /** A loaded machine may notice a deadline late. */
-const SETTLES_WITHIN_MS = STORE_TIMEOUT_MS + 250;
+const SETTLES_WITHIN_MS = STORE_TIMEOUT_MS + 200;
 const SHORT_LEASE_MS = 300;
 
 @Injectable()

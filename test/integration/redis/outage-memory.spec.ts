@@ -50,4 +50,4 @@ it('What does an outage leave behind of the calls that it has refused? Nothing, 
     await store.close();
     await server.stop();
   }
-}, 60_000);
+}, 30_000);
