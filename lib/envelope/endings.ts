@@ -27,7 +27,8 @@ export function endingOf(run: Run, error: unknown): Ending {
     if (!run.working)
       return error.code === 'input_invalid' ? { kind: 'input_invalid', error } : UNUSED;
     // Of a nested call. One that ran and answered nonsense has failed; of the others no body has run.
-    return error.code === 'output_invalid' ? { kind: 'threw', error } : { kind: 'refused', error };
+    const ran = error.code === 'output_invalid';
+    return { kind: ran ? 'nested_output_invalid' : 'refused', error };
   }
   if (!run.working) return UNUSED;
   if (run.aborted || attempt(() => (error as Error).name === 'AbortError')) {

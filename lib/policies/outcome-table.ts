@@ -37,6 +37,8 @@ export const OUTCOME_TABLE = {
   failed: { sample: 'ignored', claim: 'drop', retry: false, ...AFTER },
   /** A policy of a nested call said no. */
   refused: { sample: 'ignored', claim: 'drop', retry: false, ...AFTER },
+  /** A nested call returned what its output schema refuses: it failed, and its work is done all the same. */
+  nested_output_invalid: { sample: 'failure', claim: 'drop', retry: false, ...AFTER },
   /** An `HttpException` below 500: the caller's fault, not the dependency's. */
   client_error: { sample: 'ignored', claim: 'drop', retry: true, ...AFTER },
   /** The signal aborted, or the body ended with an `AbortError`. */

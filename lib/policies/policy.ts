@@ -31,7 +31,13 @@ export type Ending =
         'unanswered' | 'server_error' | 'output_invalid' | 'skipped' | 'failed' | 'unused';
     }
   | {
-      readonly kind: 'input_invalid' | 'refused' | 'client_error' | 'aborted' | 'threw';
+      readonly kind:
+        | 'input_invalid'
+        | 'refused'
+        | 'nested_output_invalid'
+        | 'client_error'
+        | 'aborted'
+        | 'threw';
       readonly error: unknown;
     };
 

@@ -10,6 +10,7 @@ import {
   isRefusalError,
   LockWith,
   type MemoryStore,
+  OutputSchema,
   perTask,
   RateLimit,
   RetryOn,
@@ -194,6 +195,11 @@ describe('what is never repeated, whatever is listed?', () => {
     @InputSchema(z.string())
     async checked(_text: string): Promise<void> {}
 
+    @OutputSchema(z.number())
+    async answering(): Promise<number> {
+      return 'nonsense' as never;
+    }
+
     @IdempotentBy('one', { onDuplicate: 'fail' })
     async once(): Promise<void> {}
 
@@ -221,6 +227,7 @@ describe('what is never repeated, whatever is listed?', () => {
     ['key_missing', (inner: Inner) => inner.keyed(undefined)],
     ['key_invalid', (inner: Inner) => inner.keyed({} as string)],
     ['input_invalid', (inner: Inner) => inner.checked(5 as never)],
+    ['output_invalid', (inner: Inner) => inner.answering()],
     ['duplicate', (inner: Inner) => inner.once().then(() => inner.once())],
     ['circuit_open', (inner: Inner) => inner.sick().catch(() => inner.sick())],
   ])('the refusal of a nested call: %s', async (code, body) => {

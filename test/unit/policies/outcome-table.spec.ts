@@ -16,7 +16,11 @@ describe('what does an outcome mean?', () => {
       'answered',
       'unanswered',
     ]);
-    expect(endings(({ sample }) => sample === 'failure')).toEqual(['server_error', 'threw']);
+    expect(endings(({ sample }) => sample === 'failure')).toEqual([
+      'server_error',
+      'nested_output_invalid',
+      'threw',
+    ]);
   });
 
   it('a key is used up when the body returned, whatever became of the answer', () => {
