@@ -35,7 +35,7 @@ export interface CircuitBreakerSettings {
   readonly failOn: ErrorMatcher | undefined;
 }
 
-/** How long a breaker that nobody calls is remembered, as a multiple of its longest time. */
+/** How long a breaker that has opened and that nobody calls is remembered, as a multiple of its longest time. */
 const REMEMBERED = 4;
 
 /**

@@ -267,7 +267,16 @@ function bucketMs(windowMs: number): number {
   return Math.max(1, Math.floor(windowMs / BUCKETS));
 }
 
-/** How long a store remembers the record: as long as it is open, and then for `ttlMs`. */
-export function circuitLifetimeMs(record: CircuitRecord, ttlMs: number, now: number): number {
-  return Math.max(0, record.openUntil - now) + ttlMs;
+/**
+ * How long a store remembers the record: as long as it is open, and then for `ttlMs`. One that has
+ * never opened is nothing but the calls of its window, and there may be one for each key that a
+ * stranger thinks of.
+ */
+export function circuitLifetimeMs(
+  { state, epoch, openUntil }: CircuitRecord,
+  { ttlMs, windowMs = ttlMs }: { readonly ttlMs: number; readonly windowMs?: number },
+  now: number,
+): number {
+  if (state === 'closed' && epoch === 0) return Math.min(windowMs, ttlMs);
+  return Math.max(0, openUntil - now) + ttlMs;
 }

@@ -86,7 +86,10 @@ export interface CircuitStep {
   readonly permits: number;
   /** Whole milliseconds, at least 1. */
   readonly probeMs: number;
-  /** How long the breaker is remembered when nobody calls. Whole milliseconds. */
+  /**
+   * How long the breaker is remembered when nobody calls; one that has never opened no longer than
+   * its window. Whole milliseconds.
+   */
   readonly ttlMs: number;
   /** The permit is that of a call around this one, which alone gives it back. */
   readonly borrowed?: true;
@@ -211,6 +214,7 @@ export interface OutcomeStep {
   readonly maxOpenMs: number;
   /** A random number from 0 to below 1; spreads repeated opening times. */
   readonly jitter: number;
+  /** See {@link CircuitStep}. */
   readonly ttlMs: number;
   /** Present when a probe ended: how long its permit lasts, in milliseconds. */
   readonly probeMs?: number;

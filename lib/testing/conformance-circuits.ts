@@ -213,18 +213,36 @@ const opening = [
   }),
   statement('circuit: is remembered while it is open, and for its ttl after that', async (b) => {
     const key = b.key('circuit');
-    await b.outcome(key, 'first', { minimumCalls: 2 });
-    await b.livesFor(key, TTL_MS);
     await b.trip(key);
     await b.livesFor(key, LONG_MS + TTL_MS);
     const probed = b.key('probed');
     await b.tripped(probed);
-    await b.circuit(probed, 'probe');
+    const { epoch } = await b.circuit(probed, 'probe');
+    await b.livesFor(probed, TTL_MS);
+    const { epoch: after = 0 } = await b.outcome(probed, 'probe', { epoch });
+    await b.livesFor(probed, TTL_MS);
+    await b.harness.advance(LAPSE_MS);
+    await b.outcome(probed, 'call', { epoch: after });
     await b.livesFor(probed, TTL_MS);
     const gone = b.key('gone');
     await b.trip(gone, { openMs: 1, ttlMs: 1 });
     await b.harness.advance(LAPSE_MS);
     assert.deepEqual(await b.circuit(gone, 'next'), closed());
+  }),
+  statement('circuit: one that has never opened is remembered for its window only', async (b) => {
+    // The second success is in the bucket of the first, or in the next: alike.
+    for (const calls of ['s', 'ss', 'f', 'sf', 'fs']) {
+      const key = b.key(`circuit ${calls}`);
+      assert.deepEqual(await samples(b, key, calls, { minimumCalls: 9 }), counted(calls.length));
+      await b.livesFor(key, LONG_MS);
+    }
+    const [brief, gone] = [b.key('brief'), b.key('gone')];
+    await samples(b, brief, 'sf', { minimumCalls: 9, ttlMs: SHORT_MS });
+    await b.livesFor(brief, SHORT_MS);
+    await samples(b, gone, 'sf', { minimumCalls: 9, windowMs: SHORT_MS });
+    await b.livesFor(gone, SHORT_MS);
+    await b.harness.advance(SHORT_MS);
+    assert.equal(await b.store.get(gone), undefined);
   }),
 ];
 
@@ -625,7 +643,11 @@ const healing = [
     const called = b.key('called');
     await b.harness.plant(called, circuitText(newCircuit()), undefined);
     await b.outcome(called, 'token');
-    await b.livesFor(called, TTL_MS);
+    await b.livesFor(called, LONG_MS);
+    const shut = b.key('shut');
+    await b.harness.plant(shut, circuitText({ ...newCircuit(), epoch: 4 }), undefined);
+    await b.outcome(shut, 'token', { epoch: 4 });
+    await b.livesFor(shut, TTL_MS);
     const returned = b.key('returned');
     await b.harness.plant(returned, half, undefined);
     assert.equal(await b.unpermit(returned, 'one'), true);

@@ -264,7 +264,7 @@ export class MemoryStore extends Store {
     const before = permitOf(found, step.token);
     const reply = enterCircuit(found?.record, step, now);
     if (found && reply.admitted && permitOf(found, step.token) !== before) {
-      found.expiresAt = now + circuitLifetimeMs(found.record, step.ttlMs, now);
+      found.expiresAt = now + circuitLifetimeMs(found.record, step, now);
       taken.push({ kind: 'permit', step });
     }
     return reply;
@@ -276,7 +276,7 @@ export class MemoryStore extends Store {
     const record = found?.record ?? newCircuit();
     const reply = recordOutcome(record, step, now);
     if (reply.state === 'stale') return reply;
-    const expiresAt = now + circuitLifetimeMs(record, step.ttlMs, now);
+    const expiresAt = now + circuitLifetimeMs(record, step, now);
     // A success brings it no nearer.
     const fill = step.success ? (found?.fill ?? 0) : nearnessToOpening(record, step);
     if (found && !reply.transition) {

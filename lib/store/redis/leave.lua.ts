@@ -94,10 +94,12 @@ end
 local function outcome(key, rest)
   local ttl, epoch, sample, failure_rate, minimum, window, permits, open_ms, max_open_ms, jitter, token =
     string.match(rest, '^(%d+):(%d+):(%a):([^:]+):(%d+):(%d+):(%d+):(%d+):(%d+):([^:]+):(.*)$')
+  -- One that has never opened is nothing but the calls of its window.
+  local closed_ttl = epoch == '0' and tonumber(window) < tonumber(ttl) and window or ttl
   local at, text = math.floor(now / 1000), redis.pcall('GET', key)
   local slot = math.floor(at / math.max(1, math.floor(window / BUCKETS)))
   local counted = type(text) == 'string' and sample == 's' and not again
-    and count_success(key, text, epoch, slot, ttl)
+    and count_success(key, text, epoch, slot, closed_ttl)
   if counted then return counted end
   local record, problem = circuit_of(text)
   if problem then return '=stale' end
@@ -142,7 +144,7 @@ local function outcome(key, rest)
     local rate = failures / calls
     if calls >= tonumber(minimum) and rate >= tonumber(failure_rate) then return open(rate) end
   end
-  return keep_circuit(key, record, ttl, at) or '=counted'
+  return keep_circuit(key, record, closed_ttl, at) or '=counted'
 end
 
 local kinds =

@@ -138,6 +138,19 @@ describe('whose breaker is it, by key?', () => {
     expect(await openKeys(app, key)).toEqual([key]);
   });
 
+  it('one that never opened is forgotten after its window, one that did is not', async () => {
+    const { get, store, clock } = await boot({ providers: [Tenants] });
+    await get(Tenants).call('a-guess', well);
+    await endOf(get(Tenants).call('acme', sick));
+    await clock.advance('59s');
+    expect(await store.get('cmdx:cb:Tenants.call:a-guess')).toBeDefined();
+    await clock.advance('1s');
+    expect(await store.get('cmdx:cb:Tenants.call:a-guess')).toBeUndefined();
+    expect(await get(Tenants).call('acme', well)).toBe('well');
+    await clock.advance('10m');
+    expect(await store.get('cmdx:cb:Tenants.call:acme')).toBeDefined();
+  });
+
   it('perTask: all have one', async () => {
     const app = await boot({ providers: [Tenants] });
     await endOf(app.get(Tenants).together('acme', sick));
