@@ -17,8 +17,8 @@ export interface CircuitBreakerReport {
   readonly retryAfter?: number;
 }
 
-/** How long a state that an operator forces lasts, if he does not say. */
-const FORCED_FOR = '1h';
+/** How long what an operator has said is remembered, if he does not say. */
+const REMEMBERED_FOR = '1h';
 
 class CircuitBreakersService {
   constructor(private readonly store: Store) {}
@@ -26,7 +26,7 @@ class CircuitBreakersService {
   /**
    * @param key the whole store key: `metadata.circuitKey` of a refusal or an event, for example
    *   `cmdx:cb:payments-api`
-   * @returns `undefined` for a breaker that has counted nothing: it is closed
+   * @returns `undefined` for a breaker of which nothing is stored: it is closed, and has counted nothing
    * @throws DefinitionError unless `key` is a non-empty string; StoreError when the store does not answer
    */
   async inspect(key: string): Promise<CircuitBreakerReport | undefined> {
@@ -62,21 +62,26 @@ class CircuitBreakersService {
   }
 
   /**
-   * Forgets whatever the breaker has counted, and what was forced: it is closed.
+   * Forgets whatever the breaker has counted, and what was forced: it is closed, and calls that were
+   * under way are not counted when they end.
    *
    * @param key see {@link inspect}
-   * @returns whether there was something to forget; what is no breaker stays
+   * @returns whether there was something to forget. Where nothing is stored, or no breaker, nothing is
+   *   changed; then the calls under way are counted, too.
    */
   async reset(key: string): Promise<boolean> {
     const report = await this.store.inspect(checked(key, 'reset'));
-    if (!report || !parseCircuit(report.value)) return false;
-    return this.store.forget(key);
+    const before = report && parseCircuit(report.value);
+    if (!report || !before) return false;
+    // Not deleted: without an epoch of its own it would take what is under way for a call of now.
+    await this.#write(key, 'closed', before, report.at, REMEMBERED_FOR);
+    return before.state !== 'closed' || before.buckets.length > 0;
   }
 
   async #force(
     key: string,
-    state: CircuitRecord['state'],
-    ttl: Duration = FORCED_FOR,
+    state: 'forced_open' | 'forced_closed',
+    ttl: Duration = REMEMBERED_FOR,
   ): Promise<void> {
     toMilliseconds(ttl, 'CircuitBreakers option "ttl"');
     const report = await this.store.inspect(key);
@@ -86,7 +91,21 @@ class CircuitBreakersService {
         `CircuitBreakers: expected the key of a circuit breaker, got another`,
       );
     }
-    const epoch = Math.max((before?.epoch ?? 0) + 1, report?.at ?? 0);
+    await this.#write(key, state, before, report?.at ?? 0, ttl);
+  }
+
+  /**
+   * What the breaker has become since it was looked at is overruled like what it was before. A probe
+   * of it, if there is one, has a later epoch than the one that is written, and so is not heard either.
+   */
+  async #write(
+    key: string,
+    state: CircuitRecord['state'],
+    before: CircuitRecord | undefined,
+    at: number,
+    ttl: Duration,
+  ): Promise<void> {
+    const epoch = Math.max((before?.epoch ?? 0) + 1, at);
     await this.store.set(key, circuitText({ ...newCircuit(), state, epoch }), { ttl });
   }
 }
@@ -96,7 +115,10 @@ function checked(key: unknown, method: string): string {
   throw new DefinitionError(`CircuitBreakers.${method}: expected a store key, got ${show(key)}`);
 }
 
-/** For operators: looks at breakers and overrules them. Injectable; one class per process. */
+/**
+ * For operators: looks at breakers and overrules them. It tells no event: those are of calls, and tell
+ * what breakers have decided. Injectable; one class per process.
+ */
 export const CircuitBreakers: typeof CircuitBreakersService = once(
   'CircuitBreakers',
   () => CircuitBreakersService,

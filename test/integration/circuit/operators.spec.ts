@@ -14,7 +14,7 @@ import { boot, closeApplicationsAfterEach } from '../../support/application.js';
 import { Door } from '../../support/door.js';
 import { endOf } from '../../support/ends.js';
 import { type RedisServer, startRedis } from '../../support/redis-server.js';
-import { waitFor } from '../../support/time.js';
+import { until, waitFor } from '../../support/time.js';
 
 closeApplicationsAfterEach();
 
@@ -37,6 +37,9 @@ class Upstream {
   }
 }
 
+/** Closed, and nothing of the past is left in it. */
+const ANEW = { state: 'closed', epoch: expect.any(Number), calls: 0, failures: 0 };
+
 function sick(): never {
   throw new Error('sick');
 }
@@ -57,7 +60,8 @@ describe.each(['memory', 'Redis'] as const)('what can an operator do, in %s?', (
     const breakers = application.module.get(CircuitBreakers);
     const pass = (ms: number): Promise<void> =>
       where === 'Redis' ? waitFor(ms) : application.clock.advance(`${ms}ms`);
-    await breakers.reset(KEY);
+    // The tests share one Redis.
+    await application.store.forget(KEY);
     return { ...application, upstream: application.get(Upstream), breakers, pass };
   }
 
@@ -162,8 +166,65 @@ describe.each(['memory', 'Redis'] as const)('what can an operator do, in %s?', (
       expect(await breakers.reset(KEY)).toBe(true);
       door.open();
       await late;
-      expect(await breakers.inspect(KEY)).toBeUndefined();
+      expect(await breakers.inspect(KEY)).toEqual(ANEW);
     }
+  });
+
+  it('reset one that never opened: what was under way is not counted, what begins after it is', async () => {
+    const { upstream, breakers } = await bootUpstream();
+    await endOf(upstream.call(sick));
+    const doors = [new Door(), new Door()];
+    const late = doors.map((door) =>
+      endOf(
+        upstream.call(async () => {
+          await door.pass();
+          sick();
+        }),
+      ),
+    );
+    await until(() => doors.every(({ inside }) => inside > 0), 'the calls to be under way');
+    expect(await breakers.reset(KEY)).toBe(true);
+    expect(await breakers.inspect(KEY)).toEqual(ANEW);
+    for (const door of doors) door.open();
+    expect(await Promise.all(late)).toEqual(['sick', 'sick']);
+    expect(await breakers.inspect(KEY)).toEqual(ANEW);
+    await endOf(upstream.call(sick));
+    expect(await breakers.inspect(KEY)).toMatchObject({ calls: 1, failures: 1 });
+    await endOf(upstream.call(sick));
+    expect(await breakers.inspect(KEY)).toMatchObject({ state: 'open' });
+  });
+
+  it('reset it again: there is nothing left to forget, but what is under way is not counted', async () => {
+    const { upstream, breakers, store } = await bootUpstream();
+    await endOf(upstream.call(sick));
+    expect(await breakers.reset(KEY)).toBe(true);
+    const door = new Door();
+    const late = endOf(
+      upstream.call(async () => {
+        await door.pass();
+        sick();
+      }),
+    );
+    await until(() => door.inside > 0, 'the call to be under way');
+    const first = (await breakers.inspect(KEY))?.epoch;
+    expect(await breakers.reset(KEY)).toBe(false);
+    expect((await breakers.inspect(KEY))?.epoch).toBeGreaterThan(first ?? Infinity);
+    door.open();
+    await late;
+    expect(await breakers.inspect(KEY)).toEqual(ANEW);
+    const ttl = (await store.remainingTtl(KEY)) ?? 0;
+    expect(ttl).toBeGreaterThan(3_595);
+    expect(ttl).toBeLessThanOrEqual(3_600);
+  });
+
+  it('tell nobody of any of it: these are events of calls, and no call has made them', async () => {
+    const { upstream, breakers, telemetry } = await bootUpstream();
+    await endOf(upstream.call(sick));
+    telemetry.clear();
+    await breakers.forceOpen(KEY);
+    await breakers.forceClosed(KEY);
+    await breakers.reset(KEY);
+    expect(telemetry.names).toEqual([]);
   });
 
   it('overrule a probe: neither its success nor its failure then changes anything', async () => {
