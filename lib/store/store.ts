@@ -283,7 +283,7 @@ export interface KeyReport {
   readonly value: string;
   /** Seconds. */
   readonly remainingTtl: number;
-  /** The store's own time in whole milliseconds, by which the lease of a claim is counted. */
+  /** The store's own time in whole milliseconds, by which the times in claims and breakers are counted. */
   readonly at: number;
 }
 
@@ -296,12 +296,13 @@ export interface KeyReport {
  * and claims taken earlier in a refused call are given back; charges of a rate limit are not. Times are
  * the store's own. A call that reaches the store after its deadline changes nothing and rejects with
  * a `StoreError` (`late`); every call settles by its deadline, whatever the driver does. When the
- * answer of a call may have been lost after the store executed it, the store gives the lease and
- * the claim back in the background.
+ * answer of a call may have been lost after the store executed it, the store gives the permits, leases
+ * and claims back in the background.
  *
  * **The contract of `leave`.** All steps run. Each acts only on what its token still holds, so
- * giving back twice, or what was never granted, changes nothing. It settles within the timeout; a
- * call that failed is sent again in the background until the hold's own ttl has passed.
+ * giving back twice, or what was never granted, changes nothing. It settles within the timeout; what
+ * a call that failed holds is given back in the background, until the hold's own ttl has passed. How a
+ * call ended is not told to a breaker again: of a probe its permit is given back.
  *
  * **The records of claims and breakers** are one text each, which `get` and `inspect` show: see
  * `claimText` and `circuitText`.

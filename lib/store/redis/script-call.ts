@@ -20,7 +20,7 @@ export function enterCall(steps: readonly EnterStep[]): ScriptCall {
     keys: steps.map((step) => step.key),
     args: steps.map(encodeStep),
     hasDeadline: true,
-    // A charge that may have happened must not happen twice; leases and claims know their own token.
+    // A charge that may have happened must not happen twice; leases, claims and permits know their own token.
     again: steps.every(takesHold) ? [] : ['look'],
   };
 }

@@ -82,7 +82,7 @@ const FIELDS = 3;
  * The replies of the steps that ran.
  *
  * @param reply the answer of the `enter` script; its first field is the store's time
- * @throws StoreError (`error`) when a key holds something that is no lease or no claim
+ * @throws StoreError (`error`) when a key holds something that is no breaker, no lease or no claim
  */
 export function decodeReplies(steps: readonly EnterStep[], reply: ScriptReply): EnterReply[] {
   const replies: EnterReply[] = [];
@@ -165,7 +165,7 @@ function decodeRefusedClaim(text: string, remainingMs: number): ClaimReply {
   };
 }
 
-/** What takes back the leases and claims that this answer newly granted, not those that were ours before. */
+/** What takes back the permits, leases and claims that this answer newly granted, not those that were ours before. */
 export function undosOfNew(steps: readonly EnterStep[], reply: ScriptReply): ReturnStep[] {
   return steps.flatMap((step, i): ReturnStep[] => {
     const [outcome, , before] = reply.slice(1 + i * FIELDS);
