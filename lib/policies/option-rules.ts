@@ -70,7 +70,7 @@ const RULES: Readonly<Record<Declarable, Readonly<Record<string, OptionRule>>>> 
     ...STREAM_RULE,
     failureRate: share,
     minimumCalls: countingNumber,
-    window: toMilliseconds,
+    window: breakerWindow,
     openFor: toMilliseconds,
     maxOpenFor: toMilliseconds,
     permits: countingNumber,
@@ -196,6 +196,11 @@ function share(value: unknown, where: string): void {
   if (typeof value !== 'number' || !(value > 0 && value <= 1)) {
     throw expected(where, 'a number above 0 and at most 1', value);
   }
+}
+
+/** A breaker counts in ten buckets, and none is shorter than a millisecond. */
+function breakerWindow(value: unknown, where: string): void {
+  if (toMilliseconds(value, where) < 10) throw expected(where, '10 milliseconds or more', value);
 }
 
 function errors(value: unknown, where: string): void {

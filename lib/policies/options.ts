@@ -65,7 +65,7 @@ export interface CircuitBreakerOptions extends CommonOptions {
   readonly failureRate?: number;
   /** With fewer calls in the window it does not open. Default 10. */
   readonly minimumCalls?: number;
-  /** Over which time calls are counted. Default 60 s. */
+  /** Over which time calls are counted, 10 ms at least. Default 60 s. */
   readonly window?: Duration;
   /** How long it stays open at first; twice as long, with jitter, each time that a probe fails. Default 30 s. */
   readonly openFor?: Duration;

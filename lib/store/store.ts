@@ -206,7 +206,7 @@ export interface OutcomeStep {
   readonly failureRate: number;
   /** With fewer calls in the window it does not open. */
   readonly minimumCalls: number;
-  /** Whole milliseconds. */
+  /** Whole milliseconds, at least 10. */
   readonly windowMs: number;
   readonly permits: number;
   /** How long it stays open at first. Whole milliseconds. */
@@ -300,9 +300,9 @@ export interface KeyReport {
  * and claims back in the background.
  *
  * **The contract of `leave`.** All steps run. Each acts only on what its token still holds, so
- * giving back twice, or what was never granted, changes nothing. It settles within the timeout; what
- * a call that failed holds is given back in the background, until the hold's own ttl has passed. How a
- * call ended is not told to a breaker again: of a probe its permit is given back.
+ * giving back twice, or what was never granted, changes nothing. It settles within the timeout; a
+ * call that failed is sent again in the background until the hold's own ttl has passed, but for an
+ * `outcome`, which might be counted twice: of a probe its permit is given back instead.
  *
  * **The records of claims and breakers** are one text each, which `get` and `inspect` show: see
  * `claimText` and `circuitText`.

@@ -64,6 +64,7 @@ describe('how may @CircuitBreaker be written?', () => {
   const COUNT = 'a whole number from 1';
   const SHARE = 'a number above 0 and at most 1';
   const TIME = 'more than zero seconds';
+  const WINDOW = '10 milliseconds or more';
   const ERRORS = 'an error class, a predicate, or a list of them';
   it.each([
     ['failureRate', 0, SHARE, '0'],
@@ -80,6 +81,8 @@ describe('how may @CircuitBreaker be written?', () => {
     ['permits', '1', COUNT, '"1"'],
     ['window', 0, TIME, '0'],
     ['window', Number.NaN, TIME, 'NaN'],
+    ['window', 0.009, WINDOW, '0.009'],
+    ['window', '9ms', WINDOW, '"9ms"'],
     ['openFor', -1, TIME, '-1'],
     ['openFor', 'soon', TIME, '"soon"'],
     ['maxOpenFor', Infinity, TIME, 'Infinity'],
@@ -108,6 +111,12 @@ describe('how may @CircuitBreaker be written?', () => {
     expect(definitionMessage(() => loose(breaker(options))(Accounts))).toContain(
       `Accounts: @CircuitBreaker option "${option}": expected ${expected}`,
     );
+  });
+
+  it('with a window of ten milliseconds, one for each bucket', async () => {
+    await boot({
+      providers: [guarded('Brief', { window: '10ms' }), guarded('Too', { window: 0.01 })],
+    });
   });
 
   it('not with an option that there is none of; those that there are get listed', () => {
