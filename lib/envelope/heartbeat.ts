@@ -1,3 +1,4 @@
+import { Bag, type Bagged } from '../bag.js';
 import { type Clock, every } from '../clock/clock.js';
 import { outside } from '../process-wide.js';
 import type { Hold } from '../store/store.js';
@@ -7,7 +8,7 @@ const BEATS_PER_LEASE = 3;
 const BATCH = 100;
 
 /** One claim that is kept alive. */
-export interface Beat {
+export interface Beat extends Bagged {
   readonly hold: Hold;
   readonly onLost: () => void;
   /** When it is due, on the clock. */
@@ -21,7 +22,7 @@ export interface Beat {
  * process alive, and stops when there is nothing to renew.
  */
 export class Heartbeat {
-  readonly #beats = new Set<Beat>();
+  readonly #beats = new Bag<Beat>();
   #periodMs = Infinity;
   #stop: (() => void) | undefined;
   #renewing = false;
@@ -36,14 +37,14 @@ export class Heartbeat {
   /** @param onLost told once, when the store says that the claim is somebody else's */
   keep(hold: Hold, onLost: () => void): Beat {
     const periodMs = hold.leaseMs / BEATS_PER_LEASE;
-    const beat = { hold, onLost, dueAt: this.clock.now() + periodMs, leaving: false };
+    const beat = { hold, onLost, dueAt: this.clock.now() + periodMs, leaving: false, at: -1 };
     this.#beats.add(beat);
     if (periodMs < this.#periodMs && !this.#stopped) this.#restart(periodMs);
     return beat;
   }
 
   drop(beat: Beat): void {
-    this.#beats.delete(beat);
+    this.#beats.remove(beat);
   }
 
   /** For good: what is asked to be kept from now on lapses. */
@@ -93,7 +94,7 @@ export class Heartbeat {
     const now = this.clock.now();
     for (const [position, beat] of beats.entries()) {
       if (kept[position] !== false) beat.dueAt = now + beat.hold.leaseMs / BEATS_PER_LEASE;
-      else if (this.#beats.delete(beat) && !beat.leaving) beat.onLost();
+      else if (this.#beats.remove(beat) && !beat.leaving) beat.onLost();
     }
   }
 }

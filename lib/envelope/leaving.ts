@@ -46,7 +46,8 @@ function letGo(run: Run, granted: readonly Granted[]): void {
 
 function tellLeft(run: Run, leavings: readonly Leaving[], answers: readonly LeaveReply[]): void {
   const { telemetry } = run.runtime;
-  for (const [position, { granted, step }] of leavings.entries()) {
+  for (let position = 0; position < leavings.length; position++) {
+    const { granted, step } = leavings[position] as Leaving;
     const answer = answers[position];
     const event = answer && granted.ring.policy.gaveBack(granted.reply, step, answer);
     if (event && telemetry.hears(event.name)) {

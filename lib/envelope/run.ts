@@ -1,5 +1,6 @@
 import type { ExecutionContext } from '@nestjs/common';
 import type { Caller } from '../answer.js';
+import type { Bagged } from '../bag.js';
 import type { HeldLock, Invocation } from '../invocation.js';
 import type { EnterReply, EnterStep } from '../store/store.js';
 import type { StorePolicy } from '../policies/policy.js';
@@ -37,8 +38,10 @@ export interface Chain {
 }
 
 /** One invocation while it runs: its ids, what it holds, and how it ended. */
-export class Run implements Invocation {
+export class Run implements Invocation, Bagged {
   readonly kind = 'run';
+  /** Where it stands among those that run. */
+  at = -1;
   args: readonly unknown[] = NO_ARGUMENTS;
   instance: object = NO_INSTANCE;
   lock: HeldLock | undefined;

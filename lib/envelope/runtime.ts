@@ -1,6 +1,7 @@
 import { setMaxListeners } from 'node:events';
 import type { ExecutionContext } from '@nestjs/common';
 import { type Awaitable, isThenable } from '../awaitable.js';
+import { Bag } from '../bag.js';
 import type { Clock } from '../clock/clock.js';
 import { Deadline } from '../clock/deadline.js';
 import { ShuttingDownError } from '../errors/refusals.js';
@@ -54,7 +55,7 @@ export class Runtime implements Invoker {
   readonly waiters = new Map<string, number>();
   readonly heartbeat: Heartbeat;
   readonly #options: RuntimeOptions;
-  readonly #running = new Set<Run>();
+  readonly #running = new Bag<Run>();
   readonly #plans = new WeakMap<Target, Map<PropertyKey, Plan>>();
   readonly #calls = new PendingCalls();
   readonly #closing = new AbortController();
@@ -185,7 +186,7 @@ export class Runtime implements Invoker {
   }
 
   dismiss(run: Run): void {
-    this.#running.delete(run);
+    this.#running.remove(run);
     if (this.#running.size === 0) this.#drained?.();
   }
 
@@ -221,7 +222,7 @@ export class Runtime implements Invoker {
    */
   async #abandon(): Promise<void> {
     const steps: LeaveStep[] = [];
-    for (const run of this.#running) {
+    for (const run of [...this.#running]) {
       run.abort(new ShuttingDownError(run));
       const kept = run.holds.filter(({ beat }) => beat && run.working);
       const ending = run.awaitsAnswer ? UNANSWERED : UNUSED;

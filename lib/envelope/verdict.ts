@@ -65,7 +65,8 @@ export function hold(
   asking: readonly AskingRing[],
   replies: readonly EnterReply[],
 ): void {
-  for (const [position, ring] of asking.entries()) {
+  for (let position = 0; position < asking.length; position++) {
+    const ring = asking[position] as AskingRing;
     if (!takesHold(ring.step)) continue;
     run.holds.push({ ring, reply: replies[position] as EnterReply, beat: keepAlive(run, ring) });
     run.lock = ring.policy.held(ring.step) ?? run.lock;

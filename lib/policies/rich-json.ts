@@ -67,7 +67,7 @@ const RICH = '~';
 export const richJson: OutcomeCodec = {
   encode(value) {
     // Most answers are JSON as they are, which is several times shorter and faster.
-    if (isJson(value, new Set())) return JSON.stringify(value);
+    if (isJson(value)) return JSON.stringify(value);
     assertPlain(value, new Set());
     return RICH + JSON.stringify(toJSON(value, { plugins: PLUGINS }));
   },
@@ -81,7 +81,7 @@ export const richJson: OutcomeCodec = {
 };
 
 /** Whether JSON loses nothing of a value, nor that two of its parts are one object. */
-function isJson(value: unknown, seen: Set<object>): boolean {
+function isJson(value: unknown, seen?: Set<object>): boolean {
   switch (typeof value) {
     case 'string':
     case 'boolean':
@@ -89,7 +89,7 @@ function isJson(value: unknown, seen: Set<object>): boolean {
     case 'number':
       return Number.isFinite(value) && !Object.is(value, -0);
     case 'object':
-      return value === null || isJsonObject(value, seen);
+      return value === null || isJsonObject(value, seen ?? new Set());
     default:
       return false;
   }

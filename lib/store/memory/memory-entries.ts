@@ -4,13 +4,19 @@ import type { Entry } from './memory-records.js';
 
 /** A text: a lease's token, or what an application has set. Never dropped to make room. */
 export class Text implements Entry {
-  readonly evictable = false;
-  readonly fill = 0;
 
   constructor(
     readonly value: string,
     readonly expiresAt: number,
   ) {}
+
+  get evictable(): boolean {
+    return false;
+  }
+
+  get fill(): number {
+    return 0;
+  }
 
   get bytes(): number {
     return this.value.length * 2;
@@ -58,13 +64,19 @@ export class Bucket implements Entry {
 
 /** A claim or its outcome. Never dropped to make room: it would be done twice. */
 export class Claim implements Entry {
-  readonly evictable = false;
-  readonly fill = 0;
 
   constructor(
     readonly record: ClaimRecord,
     readonly expiresAt: number,
   ) {}
+
+  get evictable(): boolean {
+    return false;
+  }
+
+  get fill(): number {
+    return 0;
+  }
 
   get bytes(): number {
     const { token, fingerprint, outcome } = this.record;

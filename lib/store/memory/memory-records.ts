@@ -1,3 +1,4 @@
+import { Bag, type Bagged } from '../../bag.js';
 import { StoreError } from '../../errors/store.error.js';
 
 /** One record of the memory store. */
@@ -13,8 +14,25 @@ export interface Entry {
   text(): string;
 }
 
-/** What a map slot, an entry object and a short key cost, measured on V8 and rounded up. */
-const OVERHEAD_BYTES = 120;
+/** Where the record of one key stands. Known to the map only while it has held one, see below. */
+export class Slot implements Bagged {
+  entry: Entry | undefined;
+  /** Whether the map knows it. */
+  placed = false;
+  /** Where it stands among those that may be dropped. */
+  at = -1;
+
+  constructor(readonly key: string) {}
+
+  /** The record, unless it has expired: then it is not seen, and stands until it is replaced or swept. */
+  live(now: number): Entry | undefined {
+    const { entry } = this;
+    return entry && entry.expiresAt > now ? entry : undefined;
+  }
+}
+
+/** What a map entry, a slot, a record and a short key cost, measured on V8 and rounded up. */
+const OVERHEAD_BYTES = 160;
 /** How many counters are looked at to find one to drop: constant work, close enough to the least-filled. */
 const EVICTION_SAMPLE = 64;
 /** So many emptied slots are left standing before they are cleared away, at least. */
@@ -23,20 +41,19 @@ const FEWEST_VACANT = 1_024;
 const FULL_SWEEP_EVERY_MS = 1_000;
 
 /**
- * A map with a bound on keys and bytes. Counters stand apart from what must never be dropped, so
- * that finding a victim takes constant work however many leases there are.
+ * A map with a bound on keys and bytes. What may be dropped is listed apart from what must never be,
+ * so that finding a victim takes constant work however many leases there are. A look at a large map
+ * is the dearest part of a step, so each step takes one, and works on the slot it has found.
  *
  * What ends leaves its slot behind, for the next record of the same key: V8 keeps a deleted key in
  * its bucket's chain until the whole map is rebuilt, so that one busy key, inserted and deleted over
  * and over in a large map, would make every look at it walk thousands of them.
  */
 export class MemoryRecords {
-  readonly #counters = new Map<string, Entry>();
-  /** `undefined`: the slot is vacant. */
-  readonly #held = new Map<string, Entry | undefined>();
+  readonly #slots = new Map<string, Slot>();
+  readonly #counters = new Bag<Slot>();
   #vacant = 0;
   #bytes = 0;
-  #cursor: IterableIterator<[string, Entry]> | undefined;
   #lastFullSweep = -Infinity;
 
   constructor(
@@ -45,109 +62,115 @@ export class MemoryRecords {
   ) {}
 
   get size(): number {
-    return this.#counters.size + this.#held.size - this.#vacant;
+    return this.#slots.size - this.#vacant;
   }
 
-  /** The live record under `key`; an expired one is not seen, and stands until it is replaced or swept. */
+  /** The live record under `key`. */
   find(key: string, now: number): Entry | undefined {
-    const entry = this.#counters.get(key) ?? this.#held.get(key);
-    return entry && entry.expiresAt > now ? entry : undefined;
+    return this.#slots.get(key)?.live(now);
+  }
+
+  /** Where the record of `key` stands, or would. */
+  slot(key: string): Slot {
+    return this.#slots.get(key) ?? new Slot(key);
   }
 
   /** @throws StoreError (`full`) when there is no room and nothing may be dropped */
-  put(key: string, entry: Entry, now: number): void {
-    const size = sizeOf(key, entry);
-    const map = entry.evictable ? this.#counters : this.#held;
-    const previous = map.get(key);
-    if (previous) {
-      // The slot stays where it is, so a hot counter costs one map write.
-      const growth = size - sizeOf(key, previous);
-      if (growth > 0 && this.#bytes + growth > this.maxBytes) {
-        this.#makeRoom(growth, 0, now, key);
-        // It had expired itself, and was swept away with the others.
-        if (map.get(key) !== previous) return this.put(key, entry, now);
-      }
-      map.set(key, entry);
-      this.#bytes += growth;
-      return;
+  put(slot: Slot, entry: Entry, now: number): void {
+    const previous = slot.entry;
+    const keys = previous ? 0 : 1;
+    const growth = sizeOf(slot, entry) - (previous ? sizeOf(slot, previous) : 0);
+    if (this.#lacksRoom(growth, keys)) {
+      this.#makeRoom(growth, keys, now, slot);
+      // It had expired itself, and was swept away with the others.
+      if (slot.entry !== previous) return this.put(slot, entry, now);
     }
-    // A text that becomes a counter, or a circuit that has opened.
-    const other = entry.evictable ? this.#held : this.#counters;
-    if (other.get(key)) this.drop(key);
-    if (this.size >= this.maxKeys || this.#bytes + size > this.maxBytes) {
-      this.#makeRoom(size, 1, now, key);
+    if (!slot.placed) {
+      slot.placed = true;
+      this.#slots.set(slot.key, slot);
+    } else if (!previous) {
+      this.#vacant -= 1;
     }
-    const slots = map.size;
-    map.set(key, entry);
-    if (map.size === slots) this.#vacant -= 1;
-    this.#bytes += size;
+    slot.entry = entry;
+    this.#bytes += growth;
+    if (entry.evictable) this.#counters.add(slot);
+    else if (previous?.evictable) this.#counters.remove(slot);
   }
 
-  drop(key: string): boolean {
-    const counter = this.#counters.get(key);
-    const entry = counter ?? this.#held.get(key);
-    if (!entry) return false;
-    this.#bytes -= sizeOf(key, entry);
-    if (counter) return this.#counters.delete(key);
-    this.#held.set(key, undefined);
+  /** @returns whether there was something to drop */
+  drop(slot: Slot): boolean {
+    if (!this.#empty(slot)) return false;
     this.#vacant += 1;
-    if (this.#vacant > FEWEST_VACANT && this.#vacant > this.#held.size / 2) this.#clearVacant();
+    if (this.#vacant > FEWEST_VACANT && this.#vacant > this.#slots.size / 2) this.#clearVacant();
     return true;
   }
 
   /** Drops everything that has expired. */
   sweep(now: number): void {
-    for (const [key, entry] of this.#counters) if (entry.expiresAt <= now) this.drop(key);
-    for (const [key, entry] of this.#held) if (entry && entry.expiresAt <= now) this.drop(key);
+    for (const slot of this.#slots.values()) {
+      if (slot.entry && slot.entry.expiresAt <= now && this.#empty(slot)) this.#vacant += 1;
+    }
     this.#clearVacant();
+  }
+
+  #empty(slot: Slot): boolean {
+    const { entry } = slot;
+    if (!entry) return false;
+    this.#bytes -= sizeOf(slot, entry);
+    if (entry.evictable) this.#counters.remove(slot);
+    slot.entry = undefined;
+    return true;
   }
 
   /** Takes as long as there are slots, but is due only after half as many have been emptied. */
   #clearVacant(): void {
-    for (const [key, entry] of this.#held) if (!entry) this.#held.delete(key);
+    for (const slot of this.#slots.values()) if (!slot.entry) this.#remove(slot);
     this.#vacant = 0;
   }
 
-  #makeRoom(bytes: number, keys: number, now: number, forKey: string): void {
+  #remove(slot: Slot): void {
+    this.#slots.delete(slot.key);
+    slot.placed = false;
+  }
+
+  #lacksRoom(growth: number, keys: number): boolean {
+    return (
+      (keys > 0 && this.size + keys > this.maxKeys) ||
+      (growth > 0 && this.#bytes + growth > this.maxBytes)
+    );
+  }
+
+  #makeRoom(growth: number, keys: number, now: number, forSlot: Slot): void {
     if (now - this.#lastFullSweep >= FULL_SWEEP_EVERY_MS) {
       this.#lastFullSweep = now;
       this.sweep(now);
     }
-    while (this.size + keys > this.maxKeys || this.#bytes + bytes > this.maxBytes) {
-      const victim = this.#leastFilled(now, forKey);
-      if (victim === undefined) throw new StoreError('full', 'The memory store is full.');
-      this.drop(victim);
+    while (this.#lacksRoom(growth, keys)) {
+      const victim = this.#leastFilled(now, forSlot);
+      if (!victim) throw new StoreError('full', 'The memory store is full.');
+      // Its key is not coming back soon: nobody knows it any more.
+      this.#empty(victim);
+      this.#remove(victim);
     }
   }
 
-  #leastFilled(now: number, forKey: string): string | undefined {
-    let victim: string | undefined;
+  #leastFilled(now: number, forSlot: Slot): Slot | undefined {
+    let victim: Slot | undefined;
     let least = Infinity;
     const looks = Math.min(EVICTION_SAMPLE, this.#counters.size);
     for (let look = 0; look < looks; look++) {
-      const [key, entry] = this.#nextCounter();
-      if (key === forKey) continue;
-      if (entry.expiresAt <= now) return key;
-      if (victim === undefined || entry.fill < least) {
-        least = entry.fill;
-        victim = key;
+      const slot = this.#counters.next();
+      if (!slot?.entry || slot === forSlot) continue;
+      if (slot.entry.expiresAt <= now) return slot;
+      if (!victim || slot.entry.fill < least) {
+        least = slot.entry.fill;
+        victim = slot;
       }
     }
     return victim;
   }
-
-  /** Walks round the counters, so that successive samples see all of them. */
-  #nextCounter(): [string, Entry] {
-    this.#cursor ??= this.#counters.entries();
-    let next = this.#cursor.next();
-    if (next.done) {
-      this.#cursor = this.#counters.entries();
-      next = this.#cursor.next();
-    }
-    return next.value as [string, Entry];
-  }
 }
 
-function sizeOf(key: string, entry: Entry): number {
+function sizeOf({ key }: Slot, entry: Entry): number {
   return OVERHEAD_BYTES + key.length * 2 + entry.bytes;
 }

@@ -44,7 +44,7 @@ import {
   type UnpermitStep,
 } from '../store.js';
 import { Bucket, Circuit, Claim, Text, Window } from './memory-entries.js';
-import { type Entry, MemoryRecords } from './memory-records.js';
+import { type Entry, MemoryRecords, type Slot } from './memory-records.js';
 
 export interface MemoryStoreOptions {
   /** Most keys held at once. Default 100,000. */
@@ -128,10 +128,11 @@ export class MemoryStore extends Store {
   async renew(holds: readonly Hold[]): Promise<readonly boolean[]> {
     const now = this.#nowMs();
     return holds.map((hold) => {
-      const record = this.#claimUnder(hold.key, now);
+      const slot = this.#records.slot(hold.key);
+      const record = claimIn(slot.live(now));
       if (record?.token !== hold.token || record.state !== 'pending') return false;
       const leaseUntil = now + hold.leaseMs;
-      this.#remember(hold.key, { ...record, leaseUntil }, leaseUntil + hold.ttlMs, now);
+      this.#remember(slot, { ...record, leaseUntil }, leaseUntil + hold.ttlMs, now);
       return true;
     });
   }
@@ -147,9 +148,9 @@ export class MemoryStore extends Store {
   ): Promise<boolean> {
     const now = this.#nowMs();
     const expiresAt = now + toMilliseconds(options.ttl, 'Store.set option "ttl"');
-    if (options.ifAbsent && this.#records.find(key, now)) return false;
-    this.#records.put(key, new Text(value, expiresAt), now);
-    this.#wakeSweeper();
+    const slot = this.#records.slot(key);
+    if (options.ifAbsent && slot.live(now)) return false;
+    this.#put(slot, new Text(value, expiresAt), now);
     return true;
   }
 
@@ -159,19 +160,19 @@ export class MemoryStore extends Store {
   ): Promise<number> {
     const { by, ttlMs } = incrementOf(options);
     const now = this.#nowMs();
-    const found = this.#records.find(key, now);
+    const slot = this.#records.slot(key);
+    const found = slot.live(now);
     const sum = (found ? integerIn(found.text()) : 0) + by;
-    const entry = new Window(sum, sum, found?.expiresAt ?? now + ttlMs);
-    this.#records.put(key, entry, now);
-    this.#wakeSweeper();
+    this.#put(slot, new Window(sum, sum, found?.expiresAt ?? now + ttlMs), now);
     return sum;
   }
 
   async delete(key: string, options: { readonly ifEquals?: string } = {}): Promise<boolean> {
-    const found = this.#records.find(key, this.#nowMs());
+    const slot = this.#records.slot(key);
+    const found = slot.live(this.#nowMs());
     if (!found) return false;
     if (options.ifEquals !== undefined && found.text() !== options.ifEquals) return false;
-    return this.#records.drop(key);
+    return this.#records.drop(slot);
   }
 
   async remainingTtl(key: string): Promise<number | undefined> {
@@ -222,14 +223,14 @@ export class MemoryStore extends Store {
   }
 
   #count(step: FixedWindowStep, now: number): FixedWindowReply {
-    let window = this.#records.find(step.key, now);
+    const slot = this.#records.slot(step.key);
+    let window = slot.live(now);
     if (window instanceof Window && window.value > 0) {
       window.value += 1;
       window.fill = window.value / step.max;
     } else {
       window = new Window(1, 1 / step.max, now + step.windowMs);
-      this.#records.put(step.key, window, now);
-      this.#wakeSweeper();
+      this.#put(slot, window, now);
     }
     const count = (window as Window).value;
     return {
@@ -243,7 +244,8 @@ export class MemoryStore extends Store {
   #pour(step: LeakyBucketStep): LeakyBucketReply {
     const nowUs = Math.floor(this.clock.now() * 1_000);
     const nowMs = Math.floor(nowUs / 1_000);
-    const found = this.#records.find(step.key, nowMs);
+    const slot = this.#records.slot(step.key);
+    const found = slot.live(nowMs);
     const bucket = found instanceof Bucket ? found : undefined;
     const drained = bucket ? Math.max(0, bucket.levelUs - Math.max(0, nowUs - bucket.lastAtUs)) : 0;
     const levelUs = drained + step.costUs;
@@ -251,14 +253,12 @@ export class MemoryStore extends Store {
       const retryMs = Math.ceil((levelUs - step.capacityUs) / 1_000);
       return { kind: 'leaky_bucket', admitted: false, levelUs, retryMs };
     }
-    const next = new Bucket(levelUs, nowUs, levelUs / step.capacityUs);
-    this.#records.put(step.key, next, nowMs);
-    this.#wakeSweeper();
+    this.#put(slot, new Bucket(levelUs, nowUs, levelUs / step.capacityUs), nowMs);
     return { kind: 'leaky_bucket', admitted: true, levelUs, retryMs: 0 };
   }
 
   #enterCircuit(step: CircuitStep, now: number, taken: Taken[]): CircuitReply {
-    const found = this.#circuitUnder(step.key, now);
+    const found = this.#circuitIn(this.#records.slot(step.key), now);
     // No key: the message is written to logs.
     if (found === null) throw new StoreError('error', 'The key of a circuit holds something else.');
     const before = permitOf(found, step.token);
@@ -271,7 +271,8 @@ export class MemoryStore extends Store {
   }
 
   #recordOutcome(step: OutcomeStep, now: number): OutcomeReply {
-    const found = this.#circuitUnder(step.key, now);
+    const slot = this.#records.slot(step.key);
+    const found = this.#circuitIn(slot, now);
     if (found === null) return { kind: 'outcome', state: 'stale' };
     const record = found?.record ?? newCircuit();
     const reply = recordOutcome(record, step, now);
@@ -282,13 +283,12 @@ export class MemoryStore extends Store {
     if (found && !reply.transition) {
       found.expiresAt = expiresAt;
       found.fill = fill;
-    } else this.#records.put(step.key, new Circuit(record, expiresAt, fill), now);
-    this.#wakeSweeper();
+    } else this.#put(slot, new Circuit(record, expiresAt, fill), now);
     return reply;
   }
 
   #unpermit(step: UnpermitStep, now: number): UnpermitReply {
-    return unpermit(this.#circuitUnder(step.key, now)?.record, step, now);
+    return unpermit(this.#circuitIn(this.#records.slot(step.key), now)?.record, step, now);
   }
 
   /**
@@ -296,89 +296,92 @@ export class MemoryStore extends Store {
    *
    * @returns `null` when something else stands there
    */
-  #circuitUnder(key: string, now: number): Circuit | null | undefined {
-    const entry = this.#records.find(key, now);
+  #circuitIn(slot: Slot, now: number): Circuit | null | undefined {
+    const entry = slot.live(now);
     if (!entry || entry instanceof Circuit) return entry;
     const record: CircuitRecord | undefined = parseCircuit(entry.text());
     if (!record) return null;
     const circuit = new Circuit(record, entry.expiresAt);
-    this.#records.put(key, circuit, now);
+    this.#records.put(slot, circuit, now);
     return circuit;
   }
 
   #lease(step: LeaseStep, now: number, taken: Taken[]): LeaseReply {
-    const found = this.#records.find(step.key, now);
+    const slot = this.#records.slot(step.key);
+    const found = slot.live(now);
     const holder = found?.text();
     if (found && holder !== undefined && holder !== step.token) {
       return { kind: 'lease', admitted: false, holder, remainingMs: found.expiresAt - now };
     }
-    this.#records.put(step.key, new Text(step.token, now + step.ttlMs), now);
-    this.#wakeSweeper();
-    if (!found) taken.push({ kind: 'record', key: step.key, before: undefined });
+    this.#put(slot, new Text(step.token, now + step.ttlMs), now);
+    if (!found) taken.push({ kind: 'record', slot, before: undefined });
     return { kind: 'lease', admitted: true };
   }
 
   #claim(step: ClaimStep, now: number, taken: Taken[]): ClaimReply {
-    const before = this.#records.find(step.key, now);
+    const slot = this.#records.slot(step.key);
+    const before = slot.live(now);
     const found = claimIn(before);
     // No key: the message is written to logs.
     if (found === null) throw new StoreError('error', 'The key of a claim holds something else.');
     const { reply, next } = claim(found, step, now);
     if (next) {
-      this.#remember(step.key, next, next.leaseUntil + step.ttlMs, now);
-      if (found?.token !== step.token) taken.push({ kind: 'record', key: step.key, before });
+      this.#remember(slot, next, next.leaseUntil + step.ttlMs, now);
+      if (found?.token !== step.token) taken.push({ kind: 'record', slot, before });
     }
     return reply;
   }
 
   #complete(step: CompleteStep, now: number): CompleteReply['state'] {
-    const found = this.#claimUnder(step.key, now);
+    const slot = this.#records.slot(step.key);
+    const found = claimIn(slot.live(now));
     if (found === null) return 'stale';
     const { state, next } = complete(found, step);
     if (!next) return state;
     try {
-      this.#remember(step.key, next, now + step.ttlMs, now);
+      this.#remember(slot, next, now + step.ttlMs, now);
     } catch {
       // A record of the claim's own size always fits in the claim's place.
-      this.#remember(step.key, { ...next, state: 'tombstone', outcome: '' }, now + step.ttlMs, now);
+      this.#remember(slot, { ...next, state: 'tombstone', outcome: '' }, now + step.ttlMs, now);
     }
     return state;
   }
 
   #unclaim(step: UnclaimStep, now: number): ReturnType<typeof unclaim> {
-    const found = this.#claimUnder(step.key, now);
+    const slot = this.#records.slot(step.key);
+    const found = claimIn(slot.live(now));
     if (found === null) return 'stale';
     const state = unclaim(found, step);
-    if (state === 'dropped') this.#records.drop(step.key);
+    if (state === 'dropped') this.#records.drop(slot);
     return state;
   }
 
-  #claimUnder(key: string, now: number): ClaimRecord | null | undefined {
-    return claimIn(this.#records.find(key, now));
+  #remember(slot: Slot, record: ClaimRecord, expiresAt: number, now: number): void {
+    this.#put(slot, new Claim(record, expiresAt), now);
   }
 
-  #remember(key: string, record: ClaimRecord, expiresAt: number, now: number): void {
-    this.#records.put(key, new Claim(record, expiresAt), now);
+  #put(slot: Slot, entry: Entry, now: number): void {
+    this.#records.put(slot, entry, now);
     this.#wakeSweeper();
   }
 
   /** Undoes what this very call took; what was held before stays. */
   #giveBack(taken: readonly Taken[], now: number): void {
     for (const each of taken) {
-      if (each.kind === 'record') this.#records.drop(each.key);
+      if (each.kind === 'record') this.#records.drop(each.slot);
       else this.#unpermit({ ...each.step, kind: 'unpermit' }, now);
     }
     for (const each of taken) {
       // There is room for it, as there was before the call.
       if (each.kind === 'record' && each.before) {
-        this.#records.put(each.key, each.before, now);
+        this.#records.put(each.slot, each.before, now);
       }
     }
   }
 
   #release({ key, token }: ReleaseStep, now: number): boolean {
-    const found = this.#records.find(key, now);
-    return found?.text() === token && this.#records.drop(key);
+    const slot = this.#records.slot(key);
+    return slot.live(now)?.text() === token && this.#records.drop(slot);
   }
 
   /** Whole milliseconds, as a Redis server counts them. */
@@ -409,7 +412,7 @@ export class MemoryStore extends Store {
 
 /** What a call has taken: a key, with what stood there before, or a probe's permit. */
 type Taken =
-  | { readonly kind: 'record'; readonly key: string; readonly before: Entry | undefined }
+  | { readonly kind: 'record'; readonly slot: Slot; readonly before: Entry | undefined }
   | { readonly kind: 'permit'; readonly step: CircuitStep };
 
 function permitOf(circuit: Circuit | undefined, token: string): object | undefined {
