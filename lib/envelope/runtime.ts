@@ -222,7 +222,9 @@ export class Runtime implements Invoker {
    */
   async #abandon(): Promise<void> {
     const steps: LeaveStep[] = [];
-    for (const run of [...this.#running]) {
+    // Who hears of the abort may end a run.
+    const running = [...this.#running];
+    for (const run of running) {
       run.abort(new ShuttingDownError(run));
       const kept = run.holds.filter(({ beat }) => beat && run.working);
       const ending = run.awaitsAnswer ? UNANSWERED : UNUSED;

@@ -21,7 +21,14 @@ const ROOMS = [
 /** Beside the line: words the replies of HTTP, for the root only. */
 const TRANSPORT = 'transport';
 /** Words that everybody may use, and that use nothing but each other. */
-const VOCABULARY = ['answer.ts', 'awaitable.ts', 'bytes.ts', 'invocation.ts', 'process-wide.ts'];
+const VOCABULARY = [
+  'answer.ts',
+  'awaitable.ts',
+  'bag.ts',
+  'bytes.ts',
+  'invocation.ts',
+  'process-wide.ts',
+];
 /** Doors: they may import everything, and nobody imports them. */
 const DOORS = ['index.ts', 'testing'];
 

@@ -4,7 +4,6 @@ import type { Entry } from './memory-records.js';
 
 /** A text: a lease's token, or what an application has set. Never dropped to make room. */
 export class Text implements Entry {
-
   constructor(
     readonly value: string,
     readonly expiresAt: number,
@@ -30,7 +29,7 @@ export class Text implements Entry {
 /** The starts counted in a fixed window, or the sum of an `incr`. */
 export class Window implements Entry {
   readonly evictable = true;
-  readonly bytes = 8;
+  readonly bytes = 40;
 
   constructor(
     public value: number,
@@ -46,7 +45,7 @@ export class Window implements Entry {
 /** The level of a leaky bucket, in microseconds of drain, and when it was so. */
 export class Bucket implements Entry {
   readonly evictable = true;
-  readonly bytes = 16;
+  readonly bytes = 48;
   readonly expiresAt: number;
 
   constructor(
@@ -63,12 +62,25 @@ export class Bucket implements Entry {
 }
 
 /** A claim or its outcome. Never dropped to make room: it would be done twice. */
-export class Claim implements Entry {
+export class Claim implements Entry, ClaimRecord {
+  readonly state: ClaimRecord['state'];
+  readonly run: number;
+  readonly leaseUntil: number;
+  readonly token: string;
+  readonly fingerprint: string;
+  readonly outcome: string;
 
   constructor(
-    readonly record: ClaimRecord,
+    { state, run, leaseUntil, token, fingerprint, outcome }: ClaimRecord,
     readonly expiresAt: number,
-  ) {}
+  ) {
+    this.state = state;
+    this.run = run;
+    this.leaseUntil = leaseUntil;
+    this.token = token;
+    this.fingerprint = fingerprint;
+    this.outcome = outcome;
+  }
 
   get evictable(): boolean {
     return false;
@@ -79,12 +91,12 @@ export class Claim implements Entry {
   }
 
   get bytes(): number {
-    const { token, fingerprint, outcome } = this.record;
+    const { token, fingerprint, outcome } = this;
     return 64 + (token.length + fingerprint.length + outcome.length) * 2;
   }
 
   text(): string {
-    return claimText(this.record);
+    return claimText(this);
   }
 }
 

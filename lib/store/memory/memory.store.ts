@@ -422,7 +422,7 @@ function permitOf(circuit: Circuit | undefined, token: string): object | undefin
 /** @returns `null` when something else stands there */
 function claimIn(entry: Entry | undefined): ClaimRecord | null | undefined {
   if (!entry) return undefined;
-  return entry instanceof Claim ? entry.record : (parseClaim(entry.text()) ?? null);
+  return entry instanceof Claim ? entry : (parseClaim(entry.text()) ?? null);
 }
 
 /** The error names no key, because it is written to logs. */

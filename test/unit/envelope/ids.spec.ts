@@ -24,6 +24,20 @@ describe('is an id a uuid v7?', () => {
     expect(newId() > earlier).toBe(true);
   });
 
+  it('those of one millisecond are in order, as long as it has no more than 4,096', () => {
+    const ids = Array.from({ length: 20_000 }, newId);
+    const draws = new Map<string, string[]>();
+    for (const id of ids) {
+      const draw = id.slice(0, 15) + id.slice(18);
+      draws.set(draw, [...(draws.get(draw) ?? []), id]);
+    }
+    expect(Math.max(...[...draws.values()].map(({ length }) => length))).toBeGreaterThan(1);
+    for (const drawn of draws.values()) {
+      expect(drawn.length).toBeLessThanOrEqual(4_096);
+      expect(drawn).toEqual(drawn.toSorted());
+    }
+  });
+
   it('100,000 of them are all different', () => {
     expect(new Set(Array.from({ length: 100_000 }, newId)).size).toBe(100_000);
   });
