@@ -23,7 +23,7 @@ export interface Invocation {
   readonly instance: object;
   /**
    * Aborts when the body should stop: the application is closing and its patience has ended
-   * (`ShuttingDownError`), or the claim of the run is gone (`LeaseLostError`).
+   * (`ShuttingDownError`), or the claim of the run, or of a run around it, is gone (`LeaseLostError`).
    */
   readonly signal: AbortSignal;
   /** The lease this run holds, once `@LockWith` has granted it. */

@@ -75,7 +75,10 @@ export class Run implements Invocation, Bagged {
   #tid: string | undefined;
   #result: Result | undefined;
   #controller: AbortController | undefined;
+  /** Why this very run was aborted. */
   #abortReason: unknown;
+  /** The calls inside this one whose signal somebody has asked for. */
+  #listeners: Set<Run> | undefined;
   #durationMs = 0;
 
   /** @param handler present when the interceptor opened the envelope of a Nest handler */
@@ -116,10 +119,13 @@ export class Run implements Invocation, Bagged {
     return this.handler ? this.handler.context : contextOf(this.outer);
   }
 
+  /** Aborts with this run, or with one around it: what they do together is of no use any more. */
   get signal(): AbortSignal {
     if (!this.#controller) {
       this.#controller = new AbortController();
-      if (this.#abortReason !== undefined) this.#controller.abort(this.#abortReason);
+      const reason = this.#reasonOfChain();
+      if (reason !== undefined) this.#controller.abort(reason);
+      else if (!this.ended) this.#listen();
     }
     return this.#controller.signal;
   }
@@ -130,19 +136,56 @@ export class Run implements Invocation, Bagged {
     return this.handler.http ? 'http' : 'transport';
   }
 
-  /** The body begins. @throws the reason, when the invocation was aborted before */
+  /**
+   * The body begins, also inside a run that was aborted: it may be what cleans up.
+   *
+   * @throws the reason, when this very run was aborted before
+   */
   startWork(): void {
     if (this.#abortReason !== undefined) throw this.#abortReason;
     this.working = true;
   }
 
+  /** Whether this run was aborted, or one around it. */
   get aborted(): boolean {
-    return this.#abortReason !== undefined;
+    return this.#reasonOfChain() !== undefined;
   }
 
+  /** Aborts this run, and tells the calls inside it. */
   abort(reason: Error): void {
-    this.#abortReason = reason;
-    this.#controller?.abort(reason);
+    this.condemn(reason);
+    this.#tellAborted(reason);
+  }
+
+  /** Notes why it is going to be aborted. The first reason stays. */
+  condemn(reason: Error): void {
+    this.#abortReason ??= reason;
+  }
+
+  #tellAborted(reason: Error): void {
+    this.#controller?.abort(this.#abortReason ?? reason);
+    for (const each of this.#listeners ?? []) each.#tellAborted(reason);
+  }
+
+  #reasonOfChain(): unknown {
+    return this.#abortReason ?? (this.parent && this.parent.#reasonOfChain());
+  }
+
+  /** Wants to hear when the nearest run around it that has not ended is aborted. */
+  #listen(): void {
+    let outer = this.parent;
+    while (outer?.ended) outer = outer.parent;
+    if (!outer) return;
+    outer.#listeners ??= new Set();
+    outer.#listeners.add(this);
+    outer.#listen();
+  }
+
+  /** It has ended: who is still at work inside it hears of what is around it from now on. */
+  #stopListening(): void {
+    if (this.parent && this.parent.#listeners) this.parent.#listeners.delete(this);
+    for (const each of this.#listeners ?? []) each.#listen();
+    this.#listeners = undefined;
   }
 
   /** Whether the caller waits for a lease that its own chain holds: it would wait for itself. */
@@ -183,6 +226,7 @@ export class Run implements Invocation, Bagged {
     this.outer = liveScope(this.outer);
     // A chain of calls of which each starts the next must not keep all of them in memory.
     while (this.parent?.ended) this.parent = this.parent.parent;
+    if (this.#controller || this.#listeners) this.#stopListening();
     this.handler?.onEnd(this);
     this.onEnd?.();
   }

@@ -224,6 +224,7 @@ export class Runtime implements Invoker {
     const steps: LeaveStep[] = [];
     // Who hears of the abort may end a run.
     const running = [...this.#running];
+    for (const run of running) run.condemn(new ShuttingDownError(run));
     for (const run of running) {
       run.abort(new ShuttingDownError(run));
       const kept = run.holds.filter(({ beat }) => beat && run.working);
