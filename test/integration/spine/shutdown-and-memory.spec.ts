@@ -7,7 +7,7 @@ import { boot, closeApplicationsAfterEach } from '../../support/application.js';
 import { Door } from '../../support/door.js';
 import { closeAppsAfterEach, startHttp } from '../../support/http-app.js';
 import { startWorker } from '../../support/processes.js';
-import { until } from '../../support/time.js';
+import { settledWithin, until } from '../../support/time.js';
 
 closeApplicationsAfterEach();
 closeAppsAfterEach();
@@ -116,9 +116,8 @@ describe('What becomes of running calls when the application closes?', () => {
     const deaf = accounts.deaf();
     expect(telemetry.of('lock_acquired')).toHaveLength(2);
     const start = performance.now();
-    await module.close();
+    await settledWithin(2_000, module.close());
     expect(performance.now() - start).toBeGreaterThanOrEqual(49);
-    expect(performance.now() - start).toBeLessThan(2_000);
     await expect(endless).resolves.toBe('told to stop');
     expect(accounts.reason).toBeInstanceOf(ShuttingDownError);
     expect(await store.get('cmdx:lock:Accounts.endless')).toBeUndefined();
