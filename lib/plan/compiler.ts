@@ -72,12 +72,14 @@ function compileRing(
   const merged = mergedOf(declaration, name);
   if (!merged) return undefined;
   const site = siteOf(declaration, name);
-  const { policy, options, key, fingerprint } = PARTS[name]({ merged, declaration, context, site });
+  const parts = PARTS[name]({ merged, declaration, context, site });
+  const { policy, options, key, fingerprint } = parts;
   const gates = compileGates(options, declaration, site);
   return {
     policy,
     gates,
     key,
+    keyText: parts.keyText ?? key?.text ?? 'perTask',
     fingerprint,
     keyBase: StoreKey.compose(options.namespace, options.name ?? declaration.task),
     onBlank: options.onBlank,

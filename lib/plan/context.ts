@@ -38,11 +38,15 @@ export interface RingParts {
   readonly options: CompiledRing['options'] &
     Pick<Required<CommonOptions>, 'namespace' | 'onBlank'>;
   readonly key: CompiledKey | undefined;
+  /** How the key was written, where the key itself does not say so: it is part of the base. */
+  readonly keyText?: string;
   readonly fingerprint?: CompiledFingerprint | undefined;
 }
 
 /** A ring together with what it was made of. */
 export interface CompiledRing extends PlannedRing {
+  /** How the key was written; `'perTask'` for none. */
+  readonly keyText: string;
   readonly options: Readonly<CommonOptions & Record<string, unknown>>;
 }
 

@@ -4,7 +4,7 @@ import type { CompiledPlan } from './compiler.js';
 /** A policy as it is in effect on a method. Frozen. */
 export interface PolicyDescription {
   readonly policy: PolicyName;
-  /** How the key was written; `'perTask'` for one bucket per task. */
+  /** How the key was written, a literal one in quotes; `'perTask'` for one bucket per task. */
   readonly key: string;
   /** What the store key begins with. */
   readonly keyBase: string;
@@ -34,7 +34,7 @@ export function describePlan(plan: CompiledPlan): MethodDescription {
       plan.rings.map((ring) =>
         Object.freeze({
           policy: ring.policy.policy,
-          key: ring.key?.text ?? 'perTask',
+          key: ring.keyText,
           keyBase: ring.keyBase,
           options: ring.options,
         }),

@@ -6,6 +6,7 @@ import { CircuitBreakerPolicy } from '../../policies/circuit-breaker.js';
 import { matcherOf } from '../../policies/error-matcher.js';
 import type { CircuitBreakerOptions } from '../../policies/options.js';
 import { defined, type RingParts, type RingSource } from '../context.js';
+import type { PolicyRecord } from '../declaration.js';
 
 /** What an option is where nobody says otherwise. */
 const CIRCUIT_BREAKER_DEFAULTS = {
@@ -25,33 +26,51 @@ const CIRCUIT_BREAKER_DEFAULTS = {
 /**
  * A breaker's literal key is the name of what it protects, shared by all methods that call it.
  *
- * @throws DefinitionError for a name that is empty or has a `:`, or for two of them
+ * @throws DefinitionError for a name that is empty or has a `:`, or for two of them in one place
  */
 export function circuitBreakerParts({ merged, declaration, context, site }: RingSource): RingParts {
   const { subject } = merged;
   const literal = typeof subject === 'string';
-  const options: Effective = {
-    ...CIRCUIT_BREAKER_DEFAULTS,
-    ...defined(context.defaults.circuitBreaker),
-    ...merged.options,
-    ...(literal && { name: subject }),
-  };
+  const lastName = lastNameOf(declaration.records.circuitBreaker ?? [], site);
   if (literal && (subject === '' || subject.includes(':'))) {
     throw new DefinitionError(
       `${site}: expected a non-empty shared name without a ":", got ${show(subject)}`,
     );
   }
-  if (literal && (merged.options.name ?? subject) !== subject) {
-    throw new DefinitionError(
-      `${site}: expected one shared name, got ${show(subject)} and the option "name", ${show(merged.options.name)}`,
-    );
-  }
+  const options: Effective = {
+    ...CIRCUIT_BREAKER_DEFAULTS,
+    ...defined(context.defaults.circuitBreaker),
+    ...merged.options,
+    ...(literal && lastName !== undefined && { name: lastName }),
+  };
   const spec = literal ? undefined : (subject as KeySpec | undefined);
   return {
     policy: circuitBreakerPolicy(options, site),
     options: { ...options },
     key: compileKey(spec, declaration.shape, context.lookup),
+    ...(literal && { keyText: JSON.stringify(options.name) }),
   };
+}
+
+/**
+ * The shared name that was written last, be it as a key or as the option: each replaces the other.
+ *
+ * @throws DefinitionError when one decorator has two
+ */
+function lastNameOf(records: readonly PolicyRecord[], site: string): string | undefined {
+  let last: string | undefined;
+  for (const record of records) {
+    if (record.form !== 'set') continue;
+    const { subject, options } = record;
+    const literal = typeof subject === 'string' ? subject : undefined;
+    if (literal !== undefined && (options.name ?? literal) !== literal) {
+      throw new DefinitionError(
+        `${site}: expected one shared name, got ${show(literal)} and the option "name", ${show(options.name)}`,
+      );
+    }
+    last = literal ?? options.name ?? last;
+  }
+  return last;
 }
 
 type Effective = CircuitBreakerOptions &

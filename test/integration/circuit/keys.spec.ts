@@ -21,6 +21,9 @@ function sick(): never {
   throw new Error('sick');
 }
 
+/** A decorator as a list of its arguments writes it. */
+type Loose = (...written: readonly unknown[]) => MethodDecorator;
+
 /** The keys under which a breaker is open. */
 async function openKeys(application: Application, ...keys: string[]): Promise<string[]> {
   const breakers = application.module.get(CircuitBreakers);
@@ -283,10 +286,73 @@ describe('what does a subclass inherit?', () => {
     });
     expect(Object.isFrozen(own?.options)).toBe(true);
     expect(describePolicies(Shared, 'call').policies).toMatchObject([
-      { keyBase: 'cmdx:cb:shared', options: { name: 'shared', openFor: 5 } },
+      { key: '"shared"', keyBase: 'cmdx:cb:shared', options: { name: 'shared', openFor: 5 } },
     ]);
     expect(describePolicies(Off, 'call').policies).toEqual([]);
     expect(describePolicies(Base, 'call').batches).toEqual([['circuitBreaker']]);
+  });
+});
+
+describe('which name is it, where a subclass writes another?', () => {
+  class Literal {
+    @CircuitBreaker('base')
+    async call(_tenant: string): Promise<void> {}
+  }
+  class Named {
+    @CircuitBreaker(arg(0), { name: 'base' })
+    async call(_tenant: string): Promise<void> {}
+  }
+
+  it.each([
+    ['a literal key over a literal key', Literal, ['own'], '"own"', 'own'],
+    ['a name over a literal key', Literal, [{ name: 'own' }], '"own"', 'own'],
+    ['a key and a name over a literal key', Literal, [arg(0), { name: 'own' }], 'arg(0)', 'own'],
+    ['both, the same, over a literal key', Literal, ['own', { name: 'own' }], '"own"', 'own'],
+    ['other options over a literal key', Literal, [{ permits: 2 }], '"base"', 'base'],
+    ['a key over a literal key', Literal, [arg(0)], 'arg(0)', 'Sub.call'],
+    ['a literal key over a name', Named, ['own'], '"own"', 'own'],
+    ['a name over a name', Named, [{ name: 'own' }], 'arg(0)', 'own'],
+    ['a key over a name', Named, [perTask], 'perTask', 'base'],
+  ] as const)('%s: what was written last', async (_what, Base, written, key, base) => {
+    @Injectable()
+    class Sub extends (Base as typeof Literal) {
+      @((CircuitBreaker as Loose)(...written))
+      override async call(_tenant: string): Promise<void> {}
+    }
+    await boot({ providers: [Sub] });
+    const [breaker] = describePolicies(Sub, 'call').policies;
+    expect(breaker).toMatchObject({ key, keyBase: `cmdx:cb:${base}` });
+  });
+
+  it('the first one, again, where a subclass of that one writes it', async () => {
+    class Other extends Literal {
+      @CircuitBreaker({ name: 'other' })
+      override async call(_tenant: string): Promise<void> {}
+    }
+    @Injectable()
+    class Again extends Other {
+      @CircuitBreaker('base')
+      override async call(_tenant: string): Promise<void> {}
+    }
+    await boot({ providers: [Again] });
+    expect(describePolicies(Again, 'call').policies).toMatchObject([{ keyBase: 'cmdx:cb:base' }]);
+  });
+
+  it('neither, where two are written in one place, also if a subclass writes a third', async () => {
+    class Torn {
+      @CircuitBreaker('one', { name: 'other' })
+      async call(_tenant: string): Promise<void> {}
+    }
+    @Injectable()
+    class Mended extends Torn {
+      @CircuitBreaker('third')
+      override async call(_tenant: string): Promise<void> {}
+    }
+    for (const Service of [Torn, Mended]) {
+      expect(() => describePolicies(Service, 'call')).toThrow(
+        `${Service.name}.call: @CircuitBreaker: expected one shared name, got "one" and the option "name", "other"`,
+      );
+    }
   });
 });
 
@@ -312,7 +378,7 @@ describe('on a class', () => {
 
   it('it guards every handler that does not say otherwise, and no other method', () => {
     expect(describePolicies(Upstream, 'first').policies).toMatchObject([
-      { keyBase: 'cmdx:cb:upstream', options: { openFor: 5 } },
+      { key: '"upstream"', keyBase: 'cmdx:cb:upstream', options: { openFor: 5 } },
     ]);
     expect(describePolicies(Upstream, 'second').policies).toEqual([]);
     expect(() => describePolicies(Upstream, 'helper')).toThrow('expected a guarded method');
