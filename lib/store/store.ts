@@ -8,6 +8,9 @@ import type { CircuitState } from './circuit.js';
 /**
  * Counts one start in a window that begins at its first start and is never extended; denied starts
  * count too. Admits while the count, this start included, is at most `max`.
+ *
+ * State: the count as a text under `key`. A whole number from 0 that somebody else has left there is
+ * counted on from; any other text starts anew.
  */
 export interface FixedWindowStep {
   readonly kind: 'fixed_window';
@@ -23,7 +26,7 @@ export interface FixedWindowStep {
  * floating point. Admits if the projected level fits; a denied start changes nothing.
  *
  * State: the text `"level:last_at"` under `key`, both in microseconds, with the drain time of the
- * stored level (rounded up to a millisecond) as its ttl.
+ * stored level (rounded up to a millisecond) as its ttl. Any other text is an empty bucket.
  */
 export interface LeakyBucketStep {
   readonly kind: 'leaky_bucket';
@@ -34,7 +37,8 @@ export interface LeakyBucketStep {
 
 /**
  * Takes a lease: stores `token` under `key` for `ttlMs`, if nobody else holds it. The own token is
- * accepted again (a lost reply must not lock its sender out) and starts the ttl anew.
+ * accepted again (a lost reply must not lock its sender out) and starts the ttl anew. Whatever else
+ * stands there is somebody's token.
  */
 export interface LeaseStep {
   readonly kind: 'lease';
@@ -305,7 +309,8 @@ export interface KeyReport {
  * `outcome`, which might be counted twice: of a probe its permit is given back instead.
  *
  * **The records of claims and breakers** are one text each, which `get` and `inspect` show: see
- * `claimText` and `circuitText`.
+ * `claimText` and `circuitText`. Where another text stands, `enter` rejects with a `StoreError`
+ * (`error`), and `leave` leaves it alone.
  *
  * Every key has a ttl; a key that lost it is healed by the next step that meets it.
  */

@@ -570,6 +570,12 @@ const NO_RECORDS = [
   'c:1:2:3:4',
   'c:1:2:3||',
   'c:-1:2:3:4||',
+  'c:1:2:3:4|1,2;|',
+  'c:1:2:3:4|,;|',
+  'c:1:2:3:4|1,2,3|',
+  'c:1:2:3:4|1,2,3;',
+  'c:1:2:3:4|1,2,3;||',
+  'c:1:2:3:4||token;',
   'o:1:2:3:4|1,2;|',
   'h:1:2:3:4||token;',
   'h:1:2:3:4||token,5',
@@ -597,6 +603,20 @@ const foreign = [
       await b.livesFor(key, LONG_MS);
     }
   }),
+  statement(
+    'circuit: a closed one lets everybody pass, whatever else its record says',
+    async (b) => {
+      const permits = [{ token: 'other', deadline: Number.MAX_SAFE_INTEGER }];
+      for (const facts of [{ permits }, { opens: 7, successes: 7, openUntil: 7 }]) {
+        const key = b.key(Object.keys(facts).join());
+        const text = circuitText({ ...newCircuit(), epoch: 4, ...facts });
+        await b.store.set(key, text, { ttl: LONG_MS / 1_000 });
+        assert.deepEqual(await b.circuit(key, 'token'), closed(4));
+        assert.equal(await b.store.get(key), text);
+        assert.deepEqual(await b.outcome(key, 'token', { epoch: 4 }), COUNTED);
+      }
+    },
+  ),
   statement('circuit: a key that holds something else is an error, and stays', async (b) => {
     for (const [i, text] of NO_RECORDS.entries()) {
       const [key, lock] = [b.key(`text ${i}`), b.key(`lease ${i}`)];

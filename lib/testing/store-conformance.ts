@@ -85,6 +85,100 @@ const fixedWindow = [
   }),
 ];
 
+/** Texts that are no whole number as Redis reads one, or no number of starts. */
+const NO_NUMBERS = [
+  'words',
+  '',
+  '1.5',
+  '1e3',
+  '0x10',
+  '007',
+  '+7',
+  ' 7',
+  '7 ',
+  '-0',
+  '5:1',
+  '9'.repeat(30),
+];
+const NO_COUNTS = [...NO_NUMBERS, '-1', '-7'];
+
+/** Texts that are no `level:last_at`. */
+const NO_LEVELS = ['words', '', '5', ':', '1:', '-5:7', '1e9:1e9', '1:2:3', `${'9'.repeat(40)}:1`];
+
+/** What somebody else has left under a key of a limit or a lease; of claims and circuits see there. */
+const foreign = [
+  statement('fixed window: counts on from a whole number, until its time is over', async (b) => {
+    for (const start of [0, 1, 4, 1_000]) {
+      const key = b.key(`window ${start}`);
+      await b.store.set(key, String(start), { ttl: LONG_MS / 1_000 });
+      const replies = [await b.window(key, 5, SHORT_MS), await b.window(key, 5, SHORT_MS)];
+      assert.deepEqual(
+        replies.map(({ admitted, count }) => [admitted, count]),
+        [start + 1, start + 2].map((count) => [count <= 5, count]),
+      );
+      for (const { remainingMs } of replies) b.isRemaining(remainingMs, LONG_MS);
+      assert.equal(await b.store.get(key), String(start + 2));
+      await b.livesFor(key, LONG_MS);
+    }
+    const sum = b.key('sum');
+    await b.store.incr(sum, { by: 0, ttl: LONG_MS / 1_000 });
+    const reply = await b.window(sum, 5, SHORT_MS);
+    assert.equal(reply.count, 1);
+    b.isRemaining(reply.remainingMs, LONG_MS);
+  }),
+  statement('fixed window: a text that is no count starts anew', async (b) => {
+    for (const text of NO_COUNTS) {
+      const key = b.key(`window ${text}`);
+      await b.store.set(key, text, { ttl: LONG_MS / 1_000 });
+      const reply = await b.window(key, 1, SHORT_MS);
+      assert.deepEqual([reply.admitted, reply.count], [true, 1], `the text "${text}"`);
+      await b.livesFor(key, SHORT_MS);
+    }
+  }),
+  statement('leaky bucket: goes on from the text of a level', async (b) => {
+    const [poured, key] = [b.key('poured'), b.key('bucket')];
+    await b.pour(poured, LONG_MS, SHORT_MS);
+    const text = (await b.store.get(poured)) ?? '';
+    await b.store.set(key, text, { ttl: LONG_MS / 1_000 });
+    const denied = await b.pour(key, LONG_MS, LONG_MS);
+    assert.equal(denied.admitted, false);
+    b.isRemaining(denied.levelUs / 1_000, LONG_MS + SHORT_MS);
+    b.isRemaining(denied.retryMs, SHORT_MS);
+    assert.equal(await b.store.get(key), text);
+    const reply = await b.pour(key, LONG_MS, SHORT_MS);
+    assert.equal(reply.admitted, true);
+    b.isRemaining(reply.levelUs / 1_000, 2 * SHORT_MS);
+    await b.livesFor(key, 2 * SHORT_MS);
+  }),
+  statement('leaky bucket: a text that is no level is empty', async (b) => {
+    for (const text of NO_LEVELS) {
+      const key = b.key(`bucket ${text}`);
+      await b.store.set(key, text, { ttl: LONG_MS / 1_000 });
+      const denied = await b.pour(key, SHORT_MS, LONG_MS);
+      assert.deepEqual([denied.admitted, denied.levelUs], [false, LONG_MS * 1_000], text);
+      assert.equal(await b.store.get(key), text);
+      const reply = await b.pour(key, LONG_MS, SHORT_MS);
+      assert.deepEqual([reply.admitted, reply.levelUs], [true, SHORT_MS * 1_000], text);
+      await b.livesFor(key, SHORT_MS);
+    }
+  }),
+  statement('lease: whatever stands there is its holder', async (b) => {
+    for (const text of ['words', '', '4', '5:1', 'p:1:0:token::', 'c:0:0:0:0||']) {
+      const key = b.key(`lease ${text}`);
+      await b.store.set(key, text, { ttl: LONG_MS / 1_000 });
+      const busy = await b.lease(key, 'token');
+      assert.deepEqual([busy.admitted, busy.holder], [false, text]);
+      b.isRemaining(busy.remainingMs, LONG_MS);
+      assert.equal(await b.release(key, 'token'), false);
+      assert.equal(await b.store.get(key), text);
+    }
+    const key = b.key('counted');
+    await b.window(key, 5);
+    const busy = await b.lease(key, 'token');
+    assert.deepEqual([busy.admitted, busy.holder], [false, '1']);
+  }),
+];
+
 const leakyBucket = [
   statement(
     'leaky bucket: admits what fits; a denied start tells its level and changes nothing',
@@ -311,10 +405,16 @@ const primitives = [
     assert.equal(await b.store.get(key), '400');
   }),
   statement('incr: a text that is no number is an error and stays', async (b) => {
-    const key = b.key('text');
-    await b.store.set(key, 'words', { ttl: '1m' });
-    await assert.rejects(async () => b.store.incr(key, { ttl: '1m' }), isStoreError);
-    assert.equal(await b.store.get(key), 'words');
+    for (const text of NO_NUMBERS) {
+      const key = b.key(`text ${text}`);
+      await b.store.set(key, text, { ttl: '1m' });
+      const added = async (): Promise<number> => b.store.incr(key, { ttl: '1m' });
+      await assert.rejects(added, isStoreError, `the text "${text}"`);
+      assert.equal(await b.store.get(key), text);
+    }
+    const key = b.key('number');
+    await b.store.set(key, '-7', { ttl: '1m' });
+    assert.equal(await b.store.incr(key, { ttl: '1h' }), -6);
   }),
   statement('delete: says whether it did, and can ask for a value', async (b) => {
     const key = b.key('text');
@@ -339,29 +439,12 @@ const primitives = [
 
 /** Cases that need {@link StoreHarness.plant}; without it there is nothing to break, so they pass. */
 const healing = [
-  statement('healing: a window without a ttl, or with nonsense in it, starts anew', async (b) => {
-    for (const [value, ttlMs] of [
-      ['41', undefined],
-      ['nonsense', LONG_MS],
-      ['1.5', LONG_MS],
-      ['-7', LONG_MS],
-      ['', LONG_MS],
-    ] as const) {
-      const key = b.key(`window ${value}`);
-      await b.harness.plant?.(key, value, ttlMs);
-      const reply = await b.window(key, 1, SHORT_MS);
-      assert.deepEqual([reply.admitted, reply.count], [true, 1], `planted "${value}"`);
-      b.isRemaining(((await b.store.remainingTtl(key)) ?? 0) * 1_000, SHORT_MS);
-    }
-  }),
-  statement('healing: a bucket with nonsense in it is empty', async (b) => {
-    for (const value of ['nonsense', '5', ':', '1:', '-5:7', '1e9:1e9', `${'9'.repeat(40)}:1`]) {
-      const key = b.key(`bucket ${value}`);
-      await b.harness.plant?.(key, value, LONG_MS);
-      const reply = await b.pour(key, LONG_MS, SHORT_MS);
-      assert.deepEqual([reply.admitted, reply.levelUs], [true, SHORT_MS * 1_000], value);
-      b.isRemaining(((await b.store.remainingTtl(key)) ?? 0) * 1_000, SHORT_MS);
-    }
+  statement('healing: a window without a ttl starts anew', async (b) => {
+    const key = b.key('window');
+    await b.harness.plant?.(key, '41', undefined);
+    const reply = await b.window(key, 1, SHORT_MS);
+    assert.deepEqual([reply.admitted, reply.count], [true, 1]);
+    await b.livesFor(key, SHORT_MS);
   }),
   statement('healing: a lease without a ttl gets one, so that it runs out', async (b) => {
     if (!b.harness.plant) return;
@@ -382,6 +465,7 @@ export const storeConformanceCases: readonly StoreConformanceCase[] = [
   ...lease,
   ...claims,
   ...circuits,
+  ...foreign,
   ...batches,
   ...primitives,
   ...healing,

@@ -162,7 +162,12 @@ export class MemoryStore extends Store {
     const now = this.#nowMs();
     const slot = this.#records.slot(key);
     const found = slot.live(now);
-    const sum = (found ? integerIn(found.text()) : 0) + by;
+    const before = found ? integerIn(found.text()) : 0;
+    if (before === undefined) {
+      // No key: the message is written to logs.
+      throw new StoreError('error', 'Store.incr: the value under the key is not a whole number.');
+    }
+    const sum = before + by;
     this.#put(slot, new Window(sum, sum, found?.expiresAt ?? now + ttlMs), now);
     return sum;
   }
@@ -224,15 +229,16 @@ export class MemoryStore extends Store {
 
   #count(step: FixedWindowStep, now: number): FixedWindowReply {
     const slot = this.#records.slot(step.key);
-    let window = slot.live(now);
-    if (window instanceof Window && window.value > 0) {
+    const found = slot.live(now);
+    let window = found instanceof Window ? found : windowIn(found);
+    if (window && window.value >= 0) {
       window.value += 1;
       window.fill = window.value / step.max;
     } else {
       window = new Window(1, 1 / step.max, now + step.windowMs);
-      this.#put(slot, window, now);
     }
-    const count = (window as Window).value;
+    if (window !== found) this.#put(slot, window, now);
+    const count = window.value;
     return {
       kind: 'fixed_window',
       admitted: count <= step.max,
@@ -246,7 +252,7 @@ export class MemoryStore extends Store {
     const nowMs = Math.floor(nowUs / 1_000);
     const slot = this.#records.slot(step.key);
     const found = slot.live(nowMs);
-    const bucket = found instanceof Bucket ? found : undefined;
+    const bucket = found instanceof Bucket ? found : levelIn(found);
     const drained = bucket ? Math.max(0, bucket.levelUs - Math.max(0, nowUs - bucket.lastAtUs)) : 0;
     const levelUs = drained + step.costUs;
     if (levelUs > step.capacityUs) {
@@ -425,10 +431,23 @@ function claimIn(entry: Entry | undefined): ClaimRecord | null | undefined {
   return entry instanceof Claim ? entry : (parseClaim(entry.text()) ?? null);
 }
 
-/** The error names no key, because it is written to logs. */
-function integerIn(text: string): number {
-  if (/^-?\d+$/.test(text)) return Number(text);
-  throw new StoreError('error', 'Store.incr: the value under the key is not a whole number.');
+/** Counts on from a text that an application has set. */
+function windowIn(entry: Entry | undefined): Window | undefined {
+  if (!entry) return undefined;
+  const count = integerIn(entry.text());
+  return count === undefined ? undefined : new Window(count, 0, entry.expiresAt);
+}
+
+/** The same of a bucket: `level:last_at`. */
+function levelIn(entry: Entry | undefined): Pick<Bucket, 'levelUs' | 'lastAtUs'> | undefined {
+  const match = entry && /^(\d{1,16}):(\d{1,16})$/.exec(entry.text());
+  return match ? { levelUs: Number(match[1]), lastAtUs: Number(match[2]) } : undefined;
+}
+
+/** A whole number of 64 bits as a Redis server reads it: no plus, no zeros in front. */
+function integerIn(text: string): number | undefined {
+  const value = /^(?:0|-?[1-9]\d*)$/.test(text) ? Number(text) : NaN;
+  return Math.abs(value) < 2 ** 63 ? value : undefined;
 }
 
 function bound(name: string, value: number): number {

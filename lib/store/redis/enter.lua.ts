@@ -134,9 +134,13 @@ local function circuit(key, ttl, rest)
   local permits, probe_ms, token = string.match(rest, '^(%d+):(%d+):(.*)$')
   local text = redis.pcall('GET', key)
   if not text then return 1, 'c:0:0', 1 end
-  -- The usual case: of a closed one nothing else is read.
-  local closed = type(text) == 'string' and string.match(text, '^(c:%d+):%d+:%d+:%d+|[%d,;]*|$')
-  if closed then return 1, closed .. ':0', 1 end
+  -- The usual case: of a closed one nothing else is read, only that it is one.
+  if type(text) == 'string' then
+    local closed, past = string.match(text, '^(c:%d+):%d+:%d+:%d+|()')
+    if closed and string.gsub(string.sub(text, past), '%d+,%d+,%d+;', '') == '|' then
+      return 1, closed .. ':0', 1
+    end
+  end
   local record, problem = circuit_of(text)
   if problem then return -1, problem, 0 end
   local at, just = math.floor(now / 1000), 0
@@ -146,7 +150,7 @@ local function circuit(key, ttl, rest)
   if redis.call('PTTL', key) == -1 then
     redis.call('PEXPIRE', key, whole(math.max(0, record.open_until - at) + ttl))
   end
-  if record.state == 'C' then return told(1, 1) end
+  if record.state == 'C' or record.state == 'c' then return told(1, 1) end
   if record.state == 'O' then return told(0, 0) end
   if record.state == 'o' then
     if at < record.open_until then return told(0, record.open_until - at) end
