@@ -76,7 +76,17 @@ local function leaky_bucket(key, capacity, cost)
   return 1, projected, 0
 end
 
+-- The usual case: nothing stands there, and one command takes the key. An error is not told yet: what
+-- stands there may have an answer that needs no room.
+local function take_free(key, value, ttl)
+  local saved = redis.pcall('SET', key, value, 'PX', ttl, 'NX')
+  if not saved or saved.err then return false end
+  taken[#taken + 1] = { key = key }
+  return true
+end
+
 local function lease(key, ttl, token)
+  if take_free(key, token, ttl) then return 1, '', 0 end
   local holder = redis.pcall('GET', key)
   if type(holder) == 'table' then return -1, holder.err, 0 end
   if not holder or holder == token then
@@ -95,9 +105,12 @@ end
 -- Another payload is told before anything else; only the owner's own token is not asked for it.
 local function claim(key, ttl, rest)
   local lease_ms, mode, token, fingerprint = string.match(rest, '^(%d+):(%a):([^:]*):([^:]*)$')
+  local at = math.floor(now / 1000)
+  local tail = ':' .. whole(at + lease_ms) .. ':' .. token .. ':' .. fingerprint .. ':'
+  if take_free(key, 'p:1' .. tail, whole(ttl + lease_ms)) then return 1, '1', 0 end
   local found, problem = claim_under(key)
   if problem then return -1, problem, 0 end
-  local at, run, ours = math.floor(now / 1000), '1', found and found.token == token
+  local run, ours = '1', found and found.token == token
   if found then
     local refused
     if not ours and found.fingerprint ~= '' and fingerprint ~= '' and found.fingerprint ~= fingerprint then
@@ -124,9 +137,7 @@ local function claim(key, ttl, rest)
     if remaining == -1 then remaining = tonumber(ttl) end
     taken[#taken + 1] = { key = key, before = found and found.text, ttl = remaining }
   end
-  redis.call('SET', key,
-    'p:' .. run .. ':' .. whole(at + lease_ms) .. ':' .. token .. ':' .. fingerprint .. ':',
-    'PX', whole(ttl + lease_ms))
+  redis.call('SET', key, 'p:' .. run .. tail, 'PX', whole(ttl + lease_ms))
   return 1, run, ours and 1 or found and found.text or 0
 end
 
