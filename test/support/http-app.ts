@@ -1,3 +1,4 @@
+import type { Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach } from '@jest/globals';
 import type {
@@ -53,7 +54,10 @@ const open: INestApplication[] = [];
 /** Closes, after each test of the file, whatever applications it has started. */
 export function closeAppsAfterEach(): void {
   afterEach(async () => {
-    await Promise.all(open.splice(0).map((app) => app.close()));
+    const apps = open.splice(0);
+    // A client that left may keep its connection for seconds; no test waits for that.
+    for (const app of apps) (app.getHttpServer() as Server).closeAllConnections();
+    await Promise.all(apps.map((app) => app.close()));
   });
 }
 
@@ -106,7 +110,6 @@ async function create(
   if (name === 'fastify') {
     const adapter = new FastifyAdapter({
       trustProxy: scenario.trustProxy ?? false,
-      // A client that left may keep its connection for seconds; no test waits for that.
       forceCloseConnections: true,
     });
     return testing.createNestApplication(adapter as never, options);

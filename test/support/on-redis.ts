@@ -2,13 +2,22 @@ import type { Provider } from '@nestjs/common';
 import { type CmdxModuleOptions, SystemClock } from 'nestjs-cmdx';
 import { RedisStore } from 'nestjs-cmdx/redis';
 import { type Application, boot } from './application.js';
+import { until } from './time.js';
 
-/** An application of these providers with a store of its own on Redis, in real time. */
-export function bootOnRedis(
+/** An application of these providers with a store of its own on Redis, connected, in real time. */
+export async function bootOnRedis(
   url: string,
   providers: Provider[],
   options: CmdxModuleOptions = {},
 ): Promise<Application> {
   const store = new RedisStore({ url });
-  return boot({ providers }, { store, clock: new SystemClock(), ...options });
+  const application = await boot({ providers }, { store, clock: new SystemClock(), ...options });
+  // To connect is not what a test gives its store little time for.
+  const answers = (): Promise<boolean> =>
+    store.get('connected?').then(
+      () => true,
+      () => false,
+    );
+  await until(answers, 'the connection to Redis');
+  return application;
 }

@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
-import { createConnection, createServer, type AddressInfo } from 'node:net';
+import { createConnection, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -97,7 +97,9 @@ class PrivateRedis implements RedisServer {
     for (const stream of [child.stdout, child.stderr]) {
       stream.on('data', (text: Buffer) => (output = (output + text).slice(-2_000)));
     }
-    const started = await this.#answers(child);
+    // Its own word for it: on its port somebody else may answer.
+    const ready = (): boolean => output.includes('Ready to accept connections');
+    const started = await this.#answers(child, ready);
     if (!started) throw new Error(`redis-server did not start:\n${output}`);
   }
 
@@ -109,10 +111,10 @@ class PrivateRedis implements RedisServer {
 
   readonly #onExit = (): void => void this.#child?.kill('SIGKILL');
 
-  async #answers(child: ChildProcess): Promise<boolean> {
+  async #answers(child: ChildProcess, ready: () => boolean): Promise<boolean> {
     const end = performance.now() + START_WITHIN_MS;
     while (performance.now() < end && child.exitCode === null && child.signalCode === null) {
-      if (await answersPing(this.port)) return true;
+      if (ready() && (await answersPing(this.port))) return true;
       await sleep(10);
     }
     return false;
@@ -132,11 +134,29 @@ function answersPing(port: number): Promise<boolean> {
   });
 }
 
+const PORTS_PER_WORKER = 500;
+
+/**
+ * Not one that the system gives away: a server that is killed and started again needs its port back,
+ * and meanwhile nobody must have been given it. Each of Jest's workers has its own to choose from.
+ */
 async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
+  const first = 20_000 + (Number(process.env['JEST_WORKER_ID'] ?? 0) % 20) * PORTS_PER_WORKER;
+  for (;;) {
+    const port = first + Math.floor(Math.random() * PORTS_PER_WORKER);
+    if (await isFree(port)) return port;
+  }
+}
+
+async function isFree(port: number): Promise<boolean> {
+  const server = createServer();
+  const listening = once(server, 'listening').then(
+    () => true,
+    () => false,
+  );
+  server.listen(port, '127.0.0.1');
+  if (!(await listening)) return false;
   server.close();
   await once(server, 'close');
-  return port;
+  return true;
 }

@@ -71,7 +71,7 @@ beforeEach(async () => {
   observer = quiet(new Redis(server.port, '127.0.0.1', { retryStrategy: () => 20 }));
   client = quiet(new Redis(proxy.port, '127.0.0.1'));
   await boot();
-  await orders.ship('warm');
+  await recovered();
 });
 
 afterEach(async () => {
