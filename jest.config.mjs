@@ -1,3 +1,4 @@
+import { availableParallelism } from 'node:os';
 import { swcOptions } from './test/support/swc-options.mjs';
 
 export default {
@@ -14,6 +15,11 @@ export default {
   },
   modulePathIgnorePatterns: ['<rootDir>/dist', '<rootDir>/.cache'],
   setupFiles: ['reflect-metadata'],
-  testEnvironment: 'node',
+  testEnvironment: '<rootDir>/test/support/environment.mjs',
+  runner: '<rootDir>/test/support/alone-first-runner.mjs',
+  // Much of the time is spent waiting: more at once than there are cores.
+  maxWorkers: Math.ceil(availableParallelism() * 1.5),
+  // What a file leaves behind is collected again and again; a full process stands still meanwhile.
+  workerIdleMemoryLimit: '400MB',
   globalSetup: '<rootDir>/test/support/global-setup.mjs',
 };
