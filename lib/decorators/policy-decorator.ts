@@ -55,7 +55,7 @@ function toRecord(policy: Declarable, written: PolicyArguments, site: string): P
     : takesOptions && isOptions(first) && second === undefined;
   if (!sound) {
     throw new DefinitionError(
-      `${site}: expected ${FORMS[SUBJECTS[policy]]}, (false) or (), got (${written.map(show).join(', ')})`,
+      `${site}: expected ${formsOf(policy)}, (false) or (), got (${written.map(show).join(', ')})`,
     );
   }
   const options = (hasSubject ? (second ?? {}) : first) as object;
@@ -85,6 +85,11 @@ const FORMS = {
   schema: '(schema)',
 } as const;
 
+function formsOf(policy: Declarable): string {
+  const forms = FORMS[SUBJECTS[policy]];
+  return policy === 'inputSchema' ? `${forms}, ([first, undefined, third])` : forms;
+}
+
 function isSubject(policy: Declarable, value: unknown): boolean {
   switch (SUBJECTS[policy]) {
     case 'key':
@@ -96,10 +101,10 @@ function isSubject(policy: Declarable, value: unknown): boolean {
   }
 }
 
-/** One schema per argument; `undefined` where one is taken as it is. */
+/** One schema per argument, at least one; `undefined` where one is taken as it is. */
 function isSchemaList(value: unknown): boolean {
-  if (!Array.isArray(value) || value.length === 0) return false;
-  return value.every((each) => each === undefined || isSchema(each));
+  if (!Array.isArray(value)) return false;
+  return value.some(isSchema) && value.every((each) => each === undefined || isSchema(each));
 }
 
 function isOptions(value: unknown): value is object {

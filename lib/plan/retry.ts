@@ -98,11 +98,14 @@ export function sleepsOutlast(ms: number, options: Effective, site: string): boo
   if (limit === 0) return false;
   if (jitter !== undefined && !builtIn) return most * limit > ms;
   if (delayMs === 0) return false;
-  let sum = 0;
+  let [sum, sleep] = [0, 0];
   for (let attempt = 1; attempt <= limit; attempt++) {
-    const factor = builtIn ? largestFactor(builtIn, attempt) : 1;
-    sum += Math.min(most, delayMs * factor);
+    const last = sleep;
+    sleep = Math.min(most, delayMs * (builtIn ? largestFactor(builtIn, attempt) : 1));
+    sum += sleep;
     if (sum > ms) return true;
+    // What has not grown from the second to the third never will: the rest need not be counted one by one.
+    if (attempt > 2 && sleep === last) return sum + (limit - attempt) * sleep > ms;
   }
   return false;
 }

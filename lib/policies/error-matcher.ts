@@ -17,14 +17,17 @@ export function matcherOf(selections: readonly ErrorSelection[]): ErrorMatcher {
   return (error) => matchers.some((matches) => matches(error));
 }
 
-/** A class is told from a predicate by its prototype: a function written with `=>` or as a method has none. */
+/** A predicate that throws does so for who asks; one that answers a promise matches nothing. */
 function matcher(selection: ErrorClass | ((error: unknown) => boolean)): ErrorMatcher {
   if (isErrorClass(selection)) return (error) => error instanceof selection;
   const predicate = selection as (error: unknown) => boolean;
   return (error) => settledNow(predicate(error)) === true;
 }
 
-/** A class statement, or a constructor whose prototype is an error's. */
+/**
+ * A class statement, or a constructor whose prototype is an error's: the prototype of a predicate that
+ * is written with `function` is a plain object, and one that is written with `=>` has none.
+ */
 function isErrorClass(value: unknown): value is ErrorClass {
   if (typeof value !== 'function') return false;
   const { prototype } = value as { prototype?: unknown };

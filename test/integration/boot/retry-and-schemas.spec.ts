@@ -131,10 +131,13 @@ describe('how may @RetryOn be written?', () => {
 
 describe('how may schemas be written?', () => {
   const text = z.string();
+  const formsOf = (decorator: unknown): string =>
+    decorator === InputSchema ? '(schema), ([first, undefined, third])' : '(schema)';
 
   it.each([
     ['@InputSchema', InputSchema, [{}], '(an object (Object))'],
     ['@InputSchema', InputSchema, [[]], '(an array of 0)'],
+    ['@InputSchema', InputSchema, [[undefined]], '(an array of 1)'],
     ['@InputSchema', InputSchema, [[text, {}]], '(an array of 2)'],
     ['@InputSchema', InputSchema, [undefined], '(undefined)'],
     ['@InputSchema', InputSchema, [() => true], 'function'],
@@ -144,7 +147,7 @@ describe('how may schemas be written?', () => {
   ])('%s: not with what is no schema (%#)', (name, decorator, written, shown) => {
     const message = onMethod(loose(decorator), written);
     expect(message).toContain(
-      `Accounts.reconcile: ${name}: expected (schema), (false) or (), got (`,
+      `Accounts.reconcile: ${name}: expected ${formsOf(decorator)}, (false) or (), got (`,
     );
     expect(message).toContain(shown);
   });
@@ -154,7 +157,7 @@ describe('how may schemas be written?', () => {
     ['@OutputSchema', OutputSchema],
   ])('%s: not with options, not on a class', (name, decorator) => {
     expect(onMethod(loose(decorator), [text, { strict: true }])).toBe(
-      `Accounts.reconcile: ${name}: expected (schema), (false) or (), got (an object (ZodString), an object (Object))`,
+      `Accounts.reconcile: ${name}: expected ${formsOf(decorator)}, (false) or (), got (an object (ZodString), an object (Object))`,
     );
     expect(definitionMessage(() => loose(loose(decorator)(text))(Accounts))).toBe(
       `Accounts: ${name}: expected a method, got a class`,
@@ -271,6 +274,9 @@ describe('is the author warned of sleeps that outlast the lock?', () => {
     return Jobs;
   }
 
+  /** Seconds, and no multiple of a thousand, which would look like milliseconds. */
+  const YEAR = 365 * 86_400 + 1;
+
   it.each<[string, number, RetryOptions]>([
     ['a fixed delay', 29, { delay: 10 }],
     ['exponential', 69, { delay: 10, jitter: 'exponential' }],
@@ -283,6 +289,7 @@ describe('is the author warned of sleeps that outlast the lock?', () => {
     ['a jitter of its own, up to maxDelay', 59, { jitter: () => 1, maxDelay: 20 }],
     ['capped ones', 44, { delay: 10, jitter: 'exponential', maxDelay: 15, limit: 4 }],
     ['as good as for ever', 300, { limit: Number.MAX_SAFE_INTEGER }],
+    ['for ever, short ones, and nearly as long a lease', YEAR, { limit: 1e11, delay: '1ms' }],
     ['the same, growing', 300, { limit: Number.MAX_SAFE_INTEGER, jitter: 'linear', delay: '1ms' }],
   ])('yes: %s (%i s)', async (_what, ttl, options) => {
     const warnings = warned();
@@ -309,6 +316,8 @@ describe('is the author warned of sleeps that outlast the lock?', () => {
     ['none', 1, { limit: 0, delay: 10 }],
     ['at once, as good as for ever', 1, { limit: Number.MAX_SAFE_INTEGER, delay: 0 }],
     ['the defaults', 300, {}],
+    ['many short ones', YEAR, { limit: 1e10, delay: '1ms' }],
+    ['many that soon grow no more', YEAR, { limit: 1e9, jitter: 'fibonacci', maxDelay: '5ms' }],
   ])('no: %s (%i s)', async (_what, ttl, options) => {
     const warnings = warned();
     await boot({ providers: [makeJobs(ttl, options)] });
