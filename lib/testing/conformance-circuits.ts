@@ -428,6 +428,8 @@ const epochs = [
     old.push(probed);
     await isDeaf();
     assert.deepEqual(await b.outcome(key, 'call', { epoch: shut }), COUNTED);
+    // Nor do they join the calls that are counted now.
+    await isDeaf();
   }),
   statement('circuit: an epoch never comes again, also after it was forgotten', async (b) => {
     const key = b.key('circuit');

@@ -212,3 +212,34 @@ describe('when the key of a breaker holds no text', () => {
     expect(await observer.hgetall(key)).toEqual({ field: 'value' });
   });
 });
+
+describe('what does a breaker in Redis hold against the time of the server?', () => {
+  /** Ten buckets of ten days: no test lives to see the next. */
+  const WINDOW_MS = 100 * 24 * 60 * 60 * 1_000;
+  const BUCKET_MS = WINDOW_MS / 10;
+
+  it.each([
+    ['nine buckets ago: they open it', 9, 'opened'],
+    ['ten buckets ago: they are not counted any more', 10, undefined],
+  ])('failures of %s', async (_what, age, transition) => {
+    const [seconds] = await observer.time();
+    const slot = Math.floor((Number(seconds) * 1_000) / BUCKET_MS) - age;
+    await observer.set('circuit', `c:0:0:0:0|${slot},9,9;|`, 'PX', WINDOW_MS);
+    const reply = await leave(outcomeStep({ ...FAILURE, minimumCalls: 10, windowMs: WINDOW_MS }));
+    expect(reply).toMatchObject({ state: 'counted' });
+    expect(reply).toEqual(transition ? expect.objectContaining({ transition }) : COUNTED);
+  });
+
+  it('each refusal says how long, until the very millisecond in which a probe is let in', async () => {
+    for (let round = 0; round < 20; round++) {
+      await observer.flushall();
+      await leave(outcomeStep({ ...FAILURE, openMs: 10 }));
+      let [reply] = await enter(circuitStep());
+      while (reply && !reply.admitted) {
+        expect(reply).toMatchObject({ state: 'open', retryMs: expect.any(Number) });
+        [reply] = await enter(circuitStep());
+      }
+      expect(reply).toMatchObject({ state: 'half_open', transition: 'half_opened' });
+    }
+  });
+});
