@@ -9,6 +9,7 @@ import {
   RetryOn,
   SystemClock,
 } from 'nestjs-cmdx';
+import { ManualClock } from 'nestjs-cmdx/testing';
 import { boot, closeApplicationsAfterEach } from '../../support/application.js';
 import { Door } from '../../support/door.js';
 import { settledWithin, until } from '../../support/time.js';
@@ -81,6 +82,13 @@ class Jobs {
   async passesGate(): Promise<boolean> {
     await this.gate.pass();
     return true;
+  }
+}
+
+/** Sleeps to the end, whatever becomes of the call. */
+class DeafClock extends ManualClock {
+  override sleep(ms: number): Promise<void> {
+    return super.sleep(ms);
   }
 }
 
@@ -163,6 +171,19 @@ describe('does an attempt start once the signal has aborted?', () => {
     expect(await rejection).toBe(witness.thrown[0]);
     expect(witness.runs).toBe(1);
     expect(telemetry.names).not.toContain('task_retried');
+  });
+
+  it('no: not after a sleep on a clock that hears of no signal', async () => {
+    const clock = new DeafClock();
+    const { get, telemetry, module } = await boot({ providers: [Jobs] }, { clock });
+    const { witness } = get(Jobs);
+    const rejection = rejectionOf(get(Jobs).claimed());
+    await clock.advance('1s');
+    expect(telemetry.of('task_retried')).toHaveLength(1);
+    await module.get(IdempotencyRecords).forget('cmdx:idem:Jobs.claimed:one');
+    await clock.advance('20s');
+    expect(await rejection).toBe(witness.thrown[0]);
+    expect(witness.runs).toBe(1);
   });
 });
 
