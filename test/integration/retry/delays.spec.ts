@@ -126,6 +126,16 @@ describe('is a server believed that says when to come back?', () => {
     expect(seconds).toBeLessThanOrEqual(60);
   });
 
+  it.each([
+    [60, [60, 60, 60]],
+    [60.001, []],
+  ])('without a maxDelay up to a minute: %p s', async (retryAfter, expected) => {
+    const Api = makeApi({ delay: 1 });
+    const app = await boot({ providers: [Api] });
+    expect(await sleepsOf(app, app.get(Api).call(new Flaky({ retryAfter })))).toEqual(expected);
+    expect(app.get(Api).runs).toBe(expected.length + 1);
+  });
+
   it('an error that would have to wait too long reaches the caller at once', async () => {
     const Api = makeApi({ maxDelay: 1 });
     const { get, cmdx, clock } = await boot({ providers: [Api] });
