@@ -1,7 +1,7 @@
-import { DefinitionError, show } from '../errors/definition.error.js';
 import type { AnyClass } from '../metadata/method-name.js';
 import { addJitter } from '../metadata/policy-records.js';
-import { BUILT_IN_JITTERS, isBuiltInJitter, type Jitter } from '../policies/jitters.js';
+import { BUILT_IN_JITTERS, type Jitter } from '../policies/jitters.js';
+import { checkRegistration } from './registration.js';
 
 /**
  * Registers a jitter for the methods of one class and its subclasses, where it hides one of the same
@@ -20,12 +20,5 @@ export function RegisterJitter(name: string, jitter: Jitter): ClassDecorator {
 
 /** @throws DefinitionError when the pair cannot be a registered jitter */
 export function checkJitter(name: unknown, jitter: unknown, site: string): void {
-  if (typeof name !== 'string' || name === '' || isBuiltInJitter(name)) {
-    throw new DefinitionError(
-      `${site}: expected a name other than ${BUILT_IN_JITTERS.join(', ')}, got ${show(name)}`,
-    );
-  }
-  if (typeof jitter !== 'function') {
-    throw new DefinitionError(`${site}("${name}"): expected a function, got ${show(jitter)}`);
-  }
+  checkRegistration(BUILT_IN_JITTERS, name, jitter, site);
 }

@@ -1,7 +1,7 @@
-import { DefinitionError, show } from '../errors/definition.error.js';
 import type { AnyClass } from '../metadata/method-name.js';
 import { addLimiter } from '../metadata/policy-records.js';
-import { BUILT_IN_LIMITERS, isBuiltInLimiter, type Limiter } from '../policies/limiters/limiter.js';
+import { BUILT_IN_LIMITERS, type Limiter } from '../policies/limiters/limiter.js';
+import { checkRegistration } from './registration.js';
 
 /**
  * Registers a limiter for the methods of one class and its subclasses, where it hides one of the
@@ -20,12 +20,5 @@ export function RegisterLimiter(name: string, limiter: Limiter): ClassDecorator 
 
 /** @throws DefinitionError when the pair cannot be a registered limiter */
 export function checkLimiter(name: unknown, limiter: unknown, site: string): void {
-  if (typeof name !== 'string' || name === '' || isBuiltInLimiter(name)) {
-    throw new DefinitionError(
-      `${site}: expected a name other than ${BUILT_IN_LIMITERS.join(', ')}, got ${show(name)}`,
-    );
-  }
-  if (typeof limiter !== 'function') {
-    throw new DefinitionError(`${site}("${name}"): expected a function, got ${show(limiter)}`);
-  }
+  checkRegistration(BUILT_IN_LIMITERS, name, limiter, site);
 }

@@ -15,6 +15,20 @@ export interface Named<T> {
   keys(): Iterable<string>;
 }
 
+/** What a name means to those who know it, the first of them first. */
+export function meaningOf<T>(name: string, named: readonly Named<T>[]): T | undefined {
+  for (const each of named) {
+    const meaning = each.get(name);
+    if (meaning !== undefined) return meaning;
+  }
+  return undefined;
+}
+
+/** All names that mean something, for an error. */
+export function namesIn(builtIn: readonly string[], named: readonly Named<unknown>[]): string {
+  return [...builtIn, ...named.flatMap((each) => [...each.keys()])].join(', ');
+}
+
 /** What an application adds to what is written on its classes. */
 export interface PlanContext {
   readonly defaults: PolicyDefaults;

@@ -10,7 +10,15 @@ import {
 } from '../policies/jitters.js';
 import type { RetryOptions } from '../policies/options.js';
 import { RetryPolicy } from '../policies/retry.js';
-import { type CompiledRetry, defined, type Named, type PlanContext, siteOf } from './context.js';
+import {
+  type CompiledRetry,
+  defined,
+  meaningOf,
+  type Named,
+  namesIn,
+  type PlanContext,
+  siteOf,
+} from './context.js';
 import type { MethodDeclaration } from './declaration.js';
 import { compileRetryGates } from './gates.js';
 import { mergedOf } from './inheritance.js';
@@ -77,12 +85,11 @@ function jitterOf(
   site: string,
 ): Jitter | undefined {
   if (jitter === undefined || typeof jitter === 'function') return jitter;
-  const custom = named.map((each) => each.get(jitter)).find((each) => each !== undefined);
+  const custom = meaningOf(jitter, named);
   if (custom) return custom;
   if (isBuiltInJitter(jitter)) return builtInJitter(jitter);
-  const known = [...BUILT_IN_JITTERS, ...named.flatMap((each) => [...each.keys()])].join(', ');
   throw new DefinitionError(
-    `${site} option "jitter": expected a registered jitter (${known}), got ${show(jitter)}`,
+    `${site} option "jitter": expected a registered jitter (${namesIn(BUILT_IN_JITTERS, named)}), got ${show(jitter)}`,
   );
 }
 

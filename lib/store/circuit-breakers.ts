@@ -1,8 +1,9 @@
 import { type Duration, toMilliseconds } from '../clock/duration.js';
-import { DefinitionError, show } from '../errors/definition.error.js';
+import { DefinitionError } from '../errors/definition.error.js';
 import { once } from '../process-wide.js';
 import { circuitText, type CircuitRecord, newCircuit, parseCircuit } from './circuit.js';
 import type { Store } from './store.js';
+import { wholeKey } from './whole-key.js';
 
 /** What is known of a circuit breaker. */
 export interface CircuitBreakerReport {
@@ -30,7 +31,7 @@ class CircuitBreakersService {
    * @throws DefinitionError unless `key` is a non-empty string; StoreError when the store does not answer
    */
   async inspect(key: string): Promise<CircuitBreakerReport | undefined> {
-    const report = await this.store.inspect(checked(key, 'inspect'));
+    const report = await this.store.inspect(wholeKey(key, 'CircuitBreakers.inspect'));
     const record = report && parseCircuit(report.value);
     if (!record) return undefined;
     const { state, epoch, buckets, openUntil } = record;
@@ -49,7 +50,7 @@ class CircuitBreakersService {
    * @param key see {@link inspect}
    */
   forceOpen(key: string, options: { readonly ttl?: Duration } = {}): Promise<void> {
-    return this.#force(checked(key, 'forceOpen'), 'forced_open', options.ttl);
+    return this.#force(wholeKey(key, 'CircuitBreakers.forceOpen'), 'forced_open', options.ttl);
   }
 
   /**
@@ -58,7 +59,7 @@ class CircuitBreakersService {
    * @param key see {@link inspect}
    */
   forceClosed(key: string, options: { readonly ttl?: Duration } = {}): Promise<void> {
-    return this.#force(checked(key, 'forceClosed'), 'forced_closed', options.ttl);
+    return this.#force(wholeKey(key, 'CircuitBreakers.forceClosed'), 'forced_closed', options.ttl);
   }
 
   /**
@@ -70,7 +71,7 @@ class CircuitBreakersService {
    *   changed; then the calls under way are counted, too.
    */
   async reset(key: string): Promise<boolean> {
-    const report = await this.store.inspect(checked(key, 'reset'));
+    const report = await this.store.inspect(wholeKey(key, 'CircuitBreakers.reset'));
     const before = report && parseCircuit(report.value);
     if (!report || !before) return false;
     // Not deleted: without an epoch of its own it would take what is under way for a call of now.
@@ -108,11 +109,6 @@ class CircuitBreakersService {
     const epoch = Math.max((before?.epoch ?? 0) + 1, at);
     await this.store.set(key, circuitText({ ...newCircuit(), state, epoch }), { ttl });
   }
-}
-
-function checked(key: unknown, method: string): string {
-  if (typeof key === 'string' && key !== '') return key;
-  throw new DefinitionError(`CircuitBreakers.${method}: expected a store key, got ${show(key)}`);
 }
 
 /**

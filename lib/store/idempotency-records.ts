@@ -1,7 +1,7 @@
-import { DefinitionError, show } from '../errors/definition.error.js';
 import { once } from '../process-wide.js';
 import { parseClaim } from './claim.js';
 import type { Store } from './store.js';
+import { wholeKey } from './whole-key.js';
 
 /** What is known of the work of a key. */
 export interface IdempotencyRecord {
@@ -34,7 +34,7 @@ class IdempotencyRecordsService {
    * @throws DefinitionError unless `key` is a non-empty string; StoreError when the store does not answer
    */
   async inspect(key: string): Promise<IdempotencyRecord | undefined> {
-    const report = await this.store.inspect(checked(key, 'inspect'));
+    const report = await this.store.inspect(wholeKey(key, 'IdempotencyRecords.inspect'));
     const record = report && parseClaim(report.value);
     if (!record) return undefined;
     const { run, token: tid } = record;
@@ -55,15 +55,10 @@ class IdempotencyRecordsService {
    * @throws DefinitionError unless `key` is a non-empty string; StoreError when the store does not answer
    */
   async forget(key: string): Promise<boolean> {
-    const report = await this.store.inspect(checked(key, 'forget'));
+    const report = await this.store.inspect(wholeKey(key, 'IdempotencyRecords.forget'));
     if (!report || !parseClaim(report.value)) return false;
     return this.store.forget(key);
   }
-}
-
-function checked(key: unknown, method: string): string {
-  if (typeof key === 'string' && key !== '') return key;
-  throw new DefinitionError(`IdempotencyRecords.${method}: expected a store key, got ${show(key)}`);
 }
 
 /** For operators: looks at what `@IdempotentBy` remembers. Injectable; one class per process. */

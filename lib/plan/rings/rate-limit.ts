@@ -14,7 +14,14 @@ import {
   RateLimitPolicy,
   type RateLimitSettings,
 } from '../../policies/rate-limit.js';
-import { defined, type Named, type RingParts, type RingSource } from '../context.js';
+import {
+  defined,
+  meaningOf,
+  type Named,
+  namesIn,
+  type RingParts,
+  type RingSource,
+} from '../context.js';
 
 /** What an option is where nobody says otherwise. */
 const RATE_LIMIT_DEFAULTS = {
@@ -58,12 +65,11 @@ function rateLimitPolicy(
   if (typeof limiter === 'function') {
     return new CustomRateLimitPolicy(limiter.name || 'custom', limiter, settings, frozen);
   }
-  const custom = named.map((each) => each.get(limiter)).find((each) => each !== undefined);
+  const custom = meaningOf(limiter, named);
   if (custom) return new CustomRateLimitPolicy(limiter, custom, settings, frozen);
   if (!isBuiltInLimiter(limiter)) {
-    const known = [...BUILT_IN_LIMITERS, ...named.flatMap((each) => [...each.keys()])].join(', ');
     throw new DefinitionError(
-      `${site} option "limiter": expected a registered limiter (${known}), got ${show(limiter)}`,
+      `${site} option "limiter": expected a registered limiter (${namesIn(BUILT_IN_LIMITERS, named)}), got ${show(limiter)}`,
     );
   }
   if (limiter === 'leaky_bucket') assertFits(settings, site);
