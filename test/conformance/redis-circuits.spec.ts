@@ -160,6 +160,19 @@ describe('when a reply about a breaker is lost', () => {
     await until(async () => (await record()).permits.length === 0, 'the permit to be free');
     expect(await observer.exists('other')).toBe(0);
   });
+
+  it('is of a probe that nobody could be told of only the permit given back?', async () => {
+    const step = await tripped();
+    const [probe] = await enter(step);
+    const epoch = probe?.kind === 'circuit' ? probe.epoch : -1;
+    store.useTimeout(200);
+    proxy.refuse();
+    const success = outcomeStep({ epoch, probeMs: step.probeMs });
+    expect(await reasonOf(store.leave([success]))).toBe('disconnected');
+    proxy.restore();
+    await until(async () => (await record()).permits.length === 0, 'the permit to be free');
+    expect(await record()).toMatchObject({ state: 'half_open', epoch, successes: 0 });
+  });
 });
 
 describe('when Redis has no room for a breaker', () => {

@@ -2,6 +2,8 @@ import { describe, expect, it } from '@jest/globals';
 import { Injectable } from '@nestjs/common';
 import { arg, CircuitBreaker, CircuitBreakers, LockWith } from 'nestjs-cmdx';
 import { boot, closeApplicationsAfterEach } from '../../support/application.js';
+import { Door } from '../../support/door.js';
+import { until } from '../../support/time.js';
 
 closeApplicationsAfterEach();
 
@@ -12,10 +14,14 @@ const OPTIONS = { minimumCalls: 1, openFor: '10s' } as const;
 class Shop {
   sick = false;
   asked = 0;
+  /** Where an order waits that has its price. */
+  desk: Door | undefined;
 
   @CircuitBreaker('api', OPTIONS)
   async order(id: string): Promise<string> {
-    return `order of ${await this.price(id)}`;
+    const price = await this.price(id);
+    await this.desk?.pass();
+    return `order of ${price}`;
   }
 
   /** Also called alone. */
@@ -55,10 +61,33 @@ describe('what of a call inside another on the same breaker?', () => {
     shop.sick = true;
     await shop.price('a').catch(() => undefined);
     await clock.advance('10s');
-    // The nested call fails, and with it the probe.
+    shop.sick = false;
+    const desk = (shop.desk = new Door());
+    const order = shop.order('a');
+    await until(() => desk.inside === 1, 'the end of the nested call');
+    expect(shop.asked).toBe(2);
+    await expect(shop.price('b')).rejects.toMatchObject({ code: 'circuit_open' });
+    expect(await get(CircuitBreakers).inspect(API)).toMatchObject({ state: 'half_open' });
+    desk.open();
+    expect(await order).toBe('order of 5');
+    expect(await shop.price('b')).toBe(5);
+  });
+
+  it('with it the probe around it fails', async () => {
+    const { get, clock } = await boot({ providers: [Shop] });
+    const shop = get(Shop);
+    shop.sick = true;
+    await shop.price('a').catch(() => undefined);
+    await clock.advance('10s');
     await expect(shop.order('a')).rejects.toThrow('sick');
     expect(await get(CircuitBreakers).inspect(API)).toMatchObject({ state: 'open' });
     expect(shop.asked).toBe(2);
     await expect(shop.price('b')).rejects.toMatchObject({ code: 'circuit_open' });
+  });
+
+  it('while it is closed each of them is a sample of its own', async () => {
+    const { get } = await boot({ providers: [Shop] });
+    expect(await get(Shop).order('a')).toBe('order of 5');
+    expect(await get(CircuitBreakers).inspect(API)).toMatchObject({ state: 'closed', calls: 2 });
   });
 });
