@@ -224,6 +224,11 @@ const opening = [
     await b.harness.advance(LAPSE_MS);
     await b.outcome(probed, 'call', { epoch: after });
     await b.livesFor(probed, TTL_MS);
+    const returned = b.key('returned');
+    await b.tripped(returned);
+    await b.circuit(returned, 'probe');
+    assert.equal(await b.unpermit(returned, 'probe'), true);
+    await b.livesFor(returned, TTL_MS);
     const gone = b.key('gone');
     await b.trip(gone, { openMs: 1, ttlMs: 1 });
     await b.harness.advance(LAPSE_MS);
