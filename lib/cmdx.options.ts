@@ -66,6 +66,8 @@ const OPTION_NAMES = [
 const DEFAULTED = [...POLICY_NAMES, 'retry'] as const;
 /** What `defaults` may not fill in: it would share keys, or change what methods return, unseen. */
 const NOT_A_DEFAULT: ReadonlySet<string> = new Set(['name', 'stream', 'returns']);
+/** What a default may not be of a retry: a gate is asked about what one method's body throws. */
+const RETRY_GATES: ReadonlySet<string> = new Set(['if', 'unless']);
 const NEVER_SKIP: ReadonlySet<string> = new Set([
   'onBusy',
   'onLimit',
@@ -131,6 +133,11 @@ function defaults(value: PolicyDefaults = {}): PolicyDefaults {
     assertObject(options, site);
     checkOptions(policy, options, site);
     for (const [name, setting] of Object.entries(options)) {
+      if (policy === 'retry' && RETRY_GATES.has(name)) {
+        throw new DefinitionError(
+          `${site}: "${name}" must be written on the method, because it is asked about what that throws`,
+        );
+      }
       if (NOT_A_DEFAULT.has(name) || (NEVER_SKIP.has(name) && setting === 'skip')) {
         throw new DefinitionError(
           `${site}: "${name}: ${String(setting)}" must be written on the method, because it changes what the method returns or shares`,

@@ -69,7 +69,7 @@ export interface CircuitBreakerOptions extends CommonOptions {
   readonly window?: Duration;
   /** How long it stays open at first; twice as long, with jitter, each time that a probe fails. Default 30 s. */
   readonly openFor?: Duration;
-  /** The longest time that it stays open. Default 600 s. */
+  /** The longest time that it stays open after probes that failed, never less than `openFor`. Default 600 s. */
   readonly maxOpenFor?: Duration;
   /** How many probes are let in when it is half open, and have to succeed. Default 1. */
   readonly permits?: number;

@@ -97,6 +97,11 @@ describe('how may @RetryOn be written?', () => {
     expect(await bootMessage(boot({}, defaults({ retries: 1 })))).toContain(
       'CmdxModule.forRoot() option "defaults.retry": unknown option "retries"',
     );
+    for (const gate of ['if', 'unless']) {
+      expect(await bootMessage(boot({}, defaults({ [gate]: true })))).toBe(
+        `CmdxModule.forRoot() option "defaults.retry": "${gate}" must be written on the method, because it is asked about what that throws`,
+      );
+    }
   });
 
   it('not without errors, own or inherited', async () => {
