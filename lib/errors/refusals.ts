@@ -237,7 +237,7 @@ export class CircuitOpenError extends RefusalError<CircuitOpenMetadata> {
 /** An argument does not fit the schema: 400. The issues are public. */
 export class InputInvalidError extends RefusalError<InputInvalidMetadata> {
   constructor(metadata: InputInvalidMetadata, site: RefusalSite) {
-    const lines = metadata.issues.map(lineOf);
+    const lines = linesOf(metadata.issues);
     super(metadata, site, {
       status: 400,
       public: lines,
@@ -252,13 +252,23 @@ export class OutputInvalidError extends RefusalError<OutputInvalidMetadata> {
     super(metadata, site, {
       status: 500,
       public: 'Internal server error',
-      detail: `invalid output: ${metadata.issues.map(lineOf).join('; ')}`,
+      detail: `invalid output: ${linesOf(metadata.issues).join('; ')}`,
     });
   }
 }
 
-function lineOf({ path, message }: SchemaIssue): string {
-  return path === '' ? message : `${path}: ${message}`;
+/** A request must not be answered with many times its own size. */
+const MOST_LINES = 20;
+const LONGEST_LINE = 200;
+
+/** The first issues, one line each; `metadata.issues` has them all. */
+function linesOf(issues: readonly SchemaIssue[]): string[] {
+  const lines = issues.slice(0, MOST_LINES).map(({ path, message }) => {
+    const line = path === '' ? message : `${path}: ${message}`;
+    return line.length > LONGEST_LINE ? `${line.slice(0, LONGEST_LINE - 1)}…` : line;
+  });
+  const left = issues.length - lines.length;
+  return left > 0 ? [...lines, `and ${left} more`] : lines;
 }
 
 /** Another run holds the lock: 409. */

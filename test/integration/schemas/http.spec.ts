@@ -4,6 +4,7 @@ import {
   header,
   IdempotentBy,
   input,
+  type InputInvalidError,
   InputSchema,
   LockWith,
   OutputSchema,
@@ -24,11 +25,17 @@ class Ledger {
   async book(amount: number): Promise<number> {
     return amount;
   }
+
+  @InputSchema(z.array(z.record(z.string(), z.number('no number'))))
+  async count(rows: Record<string, number>[]): Promise<number> {
+    return rows.length;
+  }
 }
 
 @Controller('orders')
 class Orders {
   runs = 0;
+  issues = 0;
 
   constructor(readonly ledger: Ledger) {}
 
@@ -44,6 +51,16 @@ class Orders {
   @Get('book/:amount')
   async book(@Param('amount', ParseIntPipe) amount: number): Promise<number> {
     return this.ledger.book(amount);
+  }
+
+  @Post('many')
+  async many(@Body() rows: unknown[]): Promise<number> {
+    try {
+      return await this.ledger.count(rows as never);
+    } catch (error) {
+      this.issues = (error as InputInvalidError).metadata.issues.length;
+      throw error;
+    }
   }
 
   @Post('paid/:what')
@@ -79,6 +96,24 @@ describe.each(ADAPTERS)('what is a client told of schemas (%s)?', (adapter) => {
     expect((await post('/orders', { id: 'a', amount: 5 })).status).toBe(429);
     expect((await post('/orders', { id: 5 })).status).toBe(400);
     expect(app.get(Orders).runs).toBe(1);
+  });
+
+  it('no more of many issues, or of a long one, than a person reads: the error has them all', async () => {
+    const { post, app } = await start();
+    const response = await post(
+      '/orders/many',
+      Array.from({ length: 5_000 }, () => ({ x: 'y' })),
+    );
+    expect(response.status).toBe(400);
+    const { message } = response.body as { message: string[] };
+    expect(message).toHaveLength(21);
+    expect(message[0]).toBe('0.x: no number');
+    expect(message[20]).toBe('and 4980 more');
+    expect(app.get(Orders).issues).toBe(5_000);
+    const long = await post('/orders/many', [{ ['x'.repeat(5_000)]: 'y' }]);
+    expect(
+      Math.max(...(long.body as { message: string[] }).message.map(({ length }) => length)),
+    ).toBe(200);
   });
 
   it('the same when a service behind the handler refuses its input', async () => {
