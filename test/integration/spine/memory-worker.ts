@@ -23,6 +23,8 @@ import {
   RateLimit,
 } from '../../../lib/index.js';
 import { RedisStore } from '../../../lib/store/redis/index.js';
+import { Door } from '../../support/door.js';
+import { until } from '../../support/time.js';
 
 /**
  * Questions about what is left behind, each in a process of its own: jest's own handles and
@@ -229,9 +231,11 @@ async function retainedChain(): Promise<unknown> {
 
 @Injectable()
 class Busy {
+  readonly door = new Door();
+
   @LockWith('one', { wait: 60 })
   async run(): Promise<void> {
-    await sleep(50);
+    await this.door.pass();
   }
 }
 
@@ -243,10 +247,13 @@ async function handlesAfterClose(): Promise<unknown> {
     { logger: false },
   );
   const busy = app.get(Busy);
-  const calls = Promise.allSettled(Array.from({ length: 20 }, () => busy.run()));
-  await sleep(10);
-  await app.close();
-  const settled = await calls;
+  const [running, ...waiting] = Array.from({ length: 20 }, () => busy.run());
+  await until(() => busy.door.inside === 1, 'the first call');
+  const closing = app.close();
+  const refused = await Promise.allSettled(waiting);
+  busy.door.open();
+  const settled = [...refused, ...(await Promise.allSettled([running]))];
+  await closing;
   return {
     before,
     after: process.getActiveResourcesInfo(),
