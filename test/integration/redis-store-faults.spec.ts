@@ -67,13 +67,22 @@ function hold(key: string, token = 'token', ttlMs = MINUTE): EnterStep {
   return { kind: 'lease', key, token, ttlMs };
 }
 
-function enter(store: RedisStore, ...steps: EnterStep[]): Promise<EnterReply[]> {
+/** A call that is given up after that time. */
+function attempt(store: RedisStore, ...steps: EnterStep[]): Promise<EnterReply[]> {
   return store.enter(steps, Deadline.after(TIMEOUT_MS));
+}
+
+/** A call that has to be answered within the same time; its own deadline, told by a clock, is far. */
+function enter(store: RedisStore, ...steps: EnterStep[]): Promise<EnterReply[]> {
+  return settledWithin(TIMEOUT_MS, store.enter(steps, Deadline.after(MINUTE)));
 }
 
 /** Waits until a step of this key is answered again. */
 function answers(store: RedisStore, key: string): Promise<void> {
-  return until(async () => (await enter(store, hit(key)).catch(() => [])).length === 1, 'a reply');
+  return until(
+    async () => (await attempt(store, hit(key)).catch(() => [])).length === 1,
+    'a reply',
+  );
 }
 
 async function failureOf(call: () => Promise<unknown>): Promise<StoreError> {
@@ -98,7 +107,7 @@ describe('while Redis is away', () => {
     store.open();
     for (let i = 0; i < 3; i += 1) {
       const start = performance.now();
-      const { reason } = await promptFailureOf(() => enter(store, hit('key')));
+      const { reason } = await promptFailureOf(() => attempt(store, hit('key')));
       expect(reason).toBe('disconnected');
       expect(performance.now() - start).toBeGreaterThanOrEqual(TIMEOUT_MS - 1);
     }
@@ -114,7 +123,7 @@ describe('while Redis is away', () => {
       await enter(store, hit('key'));
       await server.kill();
       const failures = await Promise.all(
-        Array.from({ length: 20 }, () => promptFailureOf(() => enter(store, hit('key')))),
+        Array.from({ length: 20 }, () => promptFailureOf(() => attempt(store, hit('key')))),
       );
       for (const { reason } of failures) expect(reason).toBe('disconnected');
     } finally {
@@ -141,7 +150,7 @@ describe('while Redis is away', () => {
     await server.kill();
     const end = performance.now() + 3_000;
     while (performance.now() < end) {
-      const { reason } = await failureOf(() => enter(store, hit('key')));
+      const { reason } = await failureOf(() => attempt(store, hit('key')));
       expect(reason).toBe('disconnected');
     }
     await server.restart();
@@ -164,7 +173,7 @@ describe('while Redis is frozen', () => {
     const failures = await Promise.all(
       Array.from({ length: 5 }, (_, i) =>
         promptFailureOf(() =>
-          enter(store, hit('key'), pour('bucket', MINUTE, 1), hold(`lease${i}`)),
+          attempt(store, hit('key'), pour('bucket', MINUTE, 1), hold(`lease${i}`)),
         ),
       ),
     );
@@ -193,7 +202,7 @@ describe('while Redis is frozen', () => {
 
   it('does a stall of our own process lose an answer that has already come?', async () => {
     const store = await warmStore(server.url);
-    const call = enter(store, hit('key'));
+    const call = attempt(store, hit('key'));
     await new Promise((resolve) => setImmediate(resolve));
     const end = performance.now() + TIMEOUT_MS * 2;
     while (performance.now() < end);
@@ -207,7 +216,7 @@ describe('while the network loses packets', () => {
     proxy.hold('requests');
     const failures = await Promise.all(
       Array.from({ length: 5 }, (_, i) =>
-        failureOf(() => enter(store, hit('key'), pour('bucket', MINUTE, 1), hold(`lease${i}`))),
+        failureOf(() => attempt(store, hit('key'), pour('bucket', MINUTE, 1), hold(`lease${i}`))),
       ),
     );
     expect(failures.map(({ reason }) => reason)).toEqual(Array(5).fill('timeout'));
@@ -219,7 +228,7 @@ describe('while the network loses packets', () => {
   it('is a lease given back whose grant never arrived?', async () => {
     const store = await warmStore(proxy.url);
     proxy.hold('replies');
-    const { reason } = await failureOf(() => enter(store, hit('key'), hold('lease')));
+    const { reason } = await failureOf(() => attempt(store, hit('key'), hold('lease')));
     expect(reason).toBe('timeout');
     await until(async () => (await observer.exists('lease')) === 0, 'the release');
     expect(await observer.get('key')).toBe('1');
@@ -257,8 +266,9 @@ describe('when the connection breaks in mid-command', () => {
   it('is a start that never arrived let through, and not counted?', async () => {
     const store = await warmStore(proxy.url);
     proxy.hold('requests');
+    const { commandsFromClient } = proxy;
     const call = enter(store, hit('window', 1));
-    await sleep(20);
+    await until(() => proxy.commandsFromClient > commandsFromClient, 'the command');
     proxy.cut();
     proxy.restore();
     expect(await call).toMatchObject([{ admitted: true, count: 1 }]);
@@ -278,7 +288,7 @@ describe('when the connection breaks in mid-command', () => {
   it('is a lease given back that was granted before the connection stayed away?', async () => {
     const store = await warmStore(proxy.url);
     proxy.loseReplyOf(1, { andRefuse: true });
-    const { reason } = await promptFailureOf(() => enter(store, hold('lease')));
+    const { reason } = await promptFailureOf(() => attempt(store, hold('lease')));
     expect(reason).toBe('disconnected');
     expect(await observer.get('lease')).toBe('token');
     proxy.restore();
@@ -389,7 +399,7 @@ describe('our connection', () => {
   it('is a wrong password told as the cause?', async () => {
     const store = storeOn({ url: server.url.replace('//', '//:wrong@') });
     await observer.config('SET', 'requirepass', 'secret');
-    await expect(enter(store, hit('key'))).rejects.toThrow(/no connection to Redis .*WRONGPASS/);
+    await expect(attempt(store, hit('key'))).rejects.toThrow(/no connection to Redis .*WRONGPASS/);
   });
 
   it('is a decision one command of at most 160 bytes?', async () => {
@@ -436,7 +446,7 @@ describe('our connection', () => {
   it('is a key that holds something else told apart from an outage?', async () => {
     const store = await warmStore(server.url);
     await observer.lpush('list', 'x');
-    const failure = await failureOf(() => enter(store, hold('before'), hold('list')));
+    const failure = await failureOf(() => attempt(store, hold('before'), hold('list')));
     expect(failure.reason).toBe('error');
     // The message is logged, and keys are what users are known by.
     expect(failure.message).not.toContain('list');
@@ -484,7 +494,7 @@ describe('close', () => {
     const store = storeOn({ url: proxy.url });
     await store.close();
     const { connections } = proxy;
-    expect((await failureOf(() => enter(store, hit('key')))).reason).toBe('closed');
+    expect((await failureOf(() => attempt(store, hit('key')))).reason).toBe('closed');
     expect((await failureOf(() => store.leave([]))).reason).toBe('closed');
     expect((await failureOf(() => store.get('key'))).reason).toBe('closed');
     store.open();
