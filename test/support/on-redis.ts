@@ -2,7 +2,7 @@ import type { Provider } from '@nestjs/common';
 import { type CmdxModuleOptions, SystemClock } from 'nestjs-cmdx';
 import { RedisStore } from 'nestjs-cmdx/redis';
 import { type Application, boot } from './application.js';
-import { until } from './time.js';
+import { connected } from './connected.js';
 
 /** An application of these providers with a store of its own on Redis, connected, in real time. */
 export async function bootOnRedis(
@@ -12,12 +12,6 @@ export async function bootOnRedis(
 ): Promise<Application> {
   const store = new RedisStore({ url });
   const application = await boot({ providers }, { store, clock: new SystemClock(), ...options });
-  // To connect is not what a test gives its store little time for.
-  const answers = (): Promise<boolean> =>
-    store.get('connected?').then(
-      () => true,
-      () => false,
-    );
-  await until(answers, 'the connection to Redis');
+  await connected(store);
   return application;
 }

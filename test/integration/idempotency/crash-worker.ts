@@ -5,6 +5,7 @@ import { Redis } from 'ioredis';
 import { CmdxModule } from '../../../lib/index.js';
 import { RedisStore } from '../../../lib/store/redis/index.js';
 import { RecordingTelemetry } from '../../../lib/testing/index.js';
+import { connected } from '../../support/connected.js';
 import { type Method, Payments, type Point } from './crash-payments.js';
 
 /** A process that works until the test kills, stops or closes it. */
@@ -22,16 +23,11 @@ export type Report =
 
 const [storeUrl = '', effectsUrl = ''] = process.argv.slice(2);
 const effects = new Redis(effectsUrl);
+const store = new RedisStore({ url: storeUrl });
 const telemetry = new RecordingTelemetry();
 
 @Module({
-  imports: [
-    CmdxModule.forRoot({
-      store: new RedisStore({ url: storeUrl }),
-      telemetry: [telemetry],
-      shutdownTimeout: '100ms',
-    }),
-  ],
+  imports: [CmdxModule.forRoot({ store, telemetry: [telemetry], shutdownTimeout: '100ms' })],
   providers: [Payments, { provide: Redis, useValue: effects }],
 })
 class WorkerModule {}
@@ -72,4 +68,5 @@ process.once('SIGTERM', async () => {
   process.disconnect();
 });
 
+await connected(store);
 report('ready');

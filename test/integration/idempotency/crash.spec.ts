@@ -77,6 +77,8 @@ class Orders {
       const index = this.#reports.findIndex((report) => what in report && report.key === key);
       const [found] = index < 0 ? [] : this.#reports.splice(index, 1);
       if (found) return found as Extract<Report, Record<K, unknown>>;
+      const ended = this.#reports.find((report) => 'ended' in report && report.key === key);
+      if (ended) throw new Error(`${key} has ended: ${JSON.stringify(ended)}`);
       this.#reports.push(await this.worker.next<Report>());
     }
   }
