@@ -9,6 +9,7 @@ export default {
   moduleNameMapper: {
     '^nestjs-cmdx$': '<rootDir>/lib/index.ts',
     '^nestjs-cmdx/redis$': '<rootDir>/lib/store/redis/index.ts',
+    '^nestjs-cmdx/row-lock$': '<rootDir>/lib/row-lock.ts',
     '^nestjs-cmdx/testing$': '<rootDir>/lib/testing/index.ts',
     '^nestjs-cmdx/testing/bypass$': '<rootDir>/lib/testing/bypass.ts',
     '^(\\.{1,2}/.*)\\.js$': '$1',

@@ -27,7 +27,9 @@ import { Runtime } from './envelope/runtime.js';
 import { DefinitionError, show } from './errors/definition.error.js';
 import { describeThrown } from './errors/reading.js';
 import { isStoreError } from './errors/store.error.js';
+import { askerHere } from './envelope/row-lock.js';
 import { outside } from './process-wide.js';
+import { RowLocks } from './row-lock/row-locks.js';
 import { CircuitBreakers } from './store/circuit-breakers.js';
 import { IdempotencyRecords } from './store/idempotency-records.js';
 import { MemoryStore } from './store/memory/memory.store.js';
@@ -79,8 +81,13 @@ const logger = new Logger('CmdxModule');
       useFactory: (store: Store) => new IdempotencyRecords(store),
       inject: [Store],
     },
+    {
+      provide: RowLocks,
+      useFactory: (options: ResolvedOptions) => new RowLocks(options.rowLock, askerHere),
+      inject: [RESOLVED_OPTIONS],
+    },
   ],
-  exports: [CMDX_RUNTIME, CircuitBreakers, Cmdx, IdempotencyRecords, Store, Telemetry],
+  exports: [CMDX_RUNTIME, CircuitBreakers, Cmdx, IdempotencyRecords, RowLocks, Store, Telemetry],
 })
 export class CmdxModule
   extends ConfigurableModuleClass
@@ -170,9 +177,9 @@ const GREETING = 'cmdx:boot';
 
 function makePlanner(options: ResolvedOptions, lookup: ResolverRegistry): ApplicationPlanner {
   const { defaults, limiters, jitters, warnings } = options;
-  const planner = new ApplicationPlanner({ defaults, limiters, jitters, lookup }, (message) =>
-    logger.warn(message),
-  );
+  const rowLock = options.rowLock !== undefined;
+  const context = { defaults, limiters, jitters, lookup, rowLock };
+  const planner = new ApplicationPlanner(context, (message) => logger.warn(message));
   warnings.forEach(planner.warnOnce);
   return planner;
 }
@@ -191,6 +198,7 @@ function makeRuntime(
     telemetry,
     clock,
     planner,
+    transactions: options.rowLock,
     storeTimeoutMs,
     shutdownTimeoutMs,
     correlationId: correlationId && harmless(correlationId, planner.warnOnce),

@@ -10,6 +10,7 @@ import type { Limiter } from './policies/limiters/limiter.js';
 import { suspiciousDurations } from './plan/durations.js';
 import { checkOptions } from './policies/option-rules.js';
 import type { PolicyDefaults } from './policies/options.js';
+import type { Transactions } from './row-lock/transactions.js';
 import { Store } from './store/store.js';
 import type { TelemetryListener } from './telemetry/telemetry.js';
 
@@ -23,6 +24,8 @@ export interface CmdxModuleOptions {
   readonly limiters?: Readonly<Record<string, Limiter>>;
   /** Jitters by name, for `@RetryOn(errors, { jitter: name })`. */
   readonly jitters?: Readonly<Record<string, Jitter>>;
+  /** Where rows are locked: `new PgTransactions({ pool })` or another adapter of `nestjs-cmdx/row-lock`. */
+  readonly rowLock?: Transactions;
   /** Fill in options that a decorator leaves out. They never add a policy. */
   readonly defaults?: PolicyDefaults;
   /** The external id of a chain of calls, asked once per chain. */
@@ -41,6 +44,7 @@ export interface ResolvedOptions {
   readonly telemetry: readonly TelemetryListener[];
   readonly limiters: ReadonlyMap<string, Limiter>;
   readonly jitters: ReadonlyMap<string, Jitter>;
+  readonly rowLock: Transactions | undefined;
   readonly defaults: PolicyDefaults;
   readonly correlationId: CmdxModuleOptions['correlationId'];
   readonly storeTimeoutMs: number;
@@ -56,6 +60,7 @@ const OPTION_NAMES = [
   'telemetry',
   'limiters',
   'jitters',
+  'rowLock',
   'defaults',
   'correlationId',
   'storeTimeout',
@@ -63,7 +68,7 @@ const OPTION_NAMES = [
   'clock',
 ] as const satisfies readonly (keyof CmdxModuleOptions)[];
 /** Whose options `defaults` may fill in. */
-const DEFAULTED = [...POLICY_NAMES, 'retry'] as const;
+const DEFAULTED = [...POLICY_NAMES, 'retry', 'rowLock'] as const;
 /** What `defaults` may not fill in: it would share keys, or change what methods return, unseen. */
 const NOT_A_DEFAULT: ReadonlySet<string> = new Set(['name', 'stream', 'returns']);
 /** What a default may not be of a retry: a gate is asked about what one method's body throws. */
@@ -80,6 +85,7 @@ const NEVER_SKIP: ReadonlySet<string> = new Set([
 export function resolveOptions(options: CmdxModuleOptions): ResolvedOptions {
   assertKnown(options, OPTION_NAMES, SITE);
   assertKind(options.store, isStore, 'store', 'a Store');
+  assertKind(options.rowLock, isTransactions, 'rowLock', 'one of the row lock adapters');
   assertKind(options.clock, isClock, 'clock', 'a Clock { now(), sleep() }');
   assertKind(options.correlationId, isFunction, 'correlationId', 'a function');
   return {
@@ -87,6 +93,7 @@ export function resolveOptions(options: CmdxModuleOptions): ResolvedOptions {
     telemetry: listeners(options.telemetry),
     limiters: registered(options.limiters, checkLimiter, 'limiters'),
     jitters: registered(options.jitters, checkJitter, 'jitters'),
+    rowLock: options.rowLock,
     defaults: defaults(options.defaults),
     correlationId: options.correlationId,
     storeTimeoutMs: toMilliseconds(options.storeTimeout ?? 1, `${SITE} option "storeTimeout"`),
@@ -183,6 +190,11 @@ function isFunction(value: unknown): boolean {
 
 function isStore(value: unknown): boolean {
   return value instanceof Store;
+}
+
+function isTransactions(value: unknown): boolean {
+  const { run, current, query } = (value ?? {}) as Partial<Transactions>;
+  return [run, current, query].every(isFunction);
 }
 
 function isClock(value: unknown): boolean {

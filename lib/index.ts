@@ -8,7 +8,9 @@ export { LockWith } from './decorators/lock-with.js';
 export { RateLimit } from './decorators/rate-limit.js';
 export { RegisterJitter } from './decorators/register-jitter.js';
 export { RegisterLimiter } from './decorators/register-limiter.js';
+export { LockedRow } from './decorators/locked-row.js';
 export { RetryOn } from './decorators/retry-on.js';
+export { WithRowLock } from './decorators/with-row-lock.js';
 export { InputSchema, OutputSchema } from './decorators/schemas.js';
 export { Named } from './decorators/named.js';
 export { OnTelemetry } from './decorators/on-telemetry.js';
@@ -51,7 +53,14 @@ export type {
   RateLimitOptions,
   RetryGate,
   RetryOptions,
+  RowLockMode,
+  WithRowLockOptions,
 } from './policies/options.js';
+export { currentTransaction } from './row-lock/locking.js';
+export type { RowId, RowKey, RowKeyFunction, RowKeyResolver } from './row-lock/row-key.js';
+export { RowLocks } from './row-lock/row-locks.js';
+export type { LockClause, RowLocking } from './row-lock/row-locks.js';
+export type { RowTarget } from './row-lock/target.js';
 export type { ErrorClass, ErrorSelection } from './policies/error-matcher.js';
 export type { Backoff, BuiltInJitter, Jitter } from './policies/jitters.js';
 export { OUTCOME_TABLE } from './policies/outcome-table.js';
@@ -127,6 +136,9 @@ export {
   PayloadMismatchError,
   RateLimitedError,
   RefusalError,
+  RowLockConflictError,
+  RowLockedError,
+  RowMissingError,
   ShuttingDownError,
   StoreUnavailableError,
   TaskFailedError,
@@ -147,6 +159,9 @@ export type {
   RateLimitedMetadata,
   RefusalCode,
   RefusalMetadata,
+  RowConflictMetadata,
+  RowLockedMetadata,
+  RowMissingMetadata,
   SchemaIssue,
   ShuttingDownMetadata,
   StoreUnavailableMetadata,
@@ -159,6 +174,7 @@ export {
   NotManagedError,
 } from './errors/definition.error.js';
 export { isLeaseLostError, LeaseLostError } from './errors/lease-lost.error.js';
+export { isNoTransactionError, NoTransactionError } from './errors/no-transaction.error.js';
 export { isStoreError, StoreError } from './errors/store.error.js';
 export type { StoreErrorReason } from './errors/store.error.js';
 

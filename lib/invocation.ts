@@ -28,6 +28,8 @@ export interface Invocation {
   readonly signal: AbortSignal;
   /** The lease this run holds, once `@LockWith` has granted it. */
   readonly lock?: HeldLock | undefined;
+  /** The row that `@WithRowLock` has locked, or the rows: read under the lock when first asked for. */
+  readonly row?: Promise<unknown> | undefined;
   /** The Nest handler that this run is, or is called from; gone once that handler has ended. */
   readonly context?: ExecutionContext | undefined;
 }

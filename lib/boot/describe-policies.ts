@@ -55,6 +55,7 @@ export function describePolicies(target: AnyClass, method: string | symbol): Met
     limiters: ANY_LIMITER,
     jitters: ANY_JITTER,
     lookup: NO_RESOLVERS,
+    rowLock: true,
   };
   return describePlan(compilePlan(declaration, context));
 }

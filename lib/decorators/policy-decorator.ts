@@ -6,6 +6,7 @@ import type { PolicyRecord } from '../plan/declaration.js';
 import { isErrorSelection } from '../policies/error-matcher.js';
 import { isSchema } from '../policies/schema.js';
 import { checkOptions, type Declarable, DECORATOR_NAMES } from '../policies/option-rules.js';
+import { isRowTarget } from '../row-lock/target.js';
 import { assertLegacyDecorator, guardHandlers, guardMethod } from './method-wrapper.js';
 
 /** What a policy decorator was called with. */
@@ -42,39 +43,41 @@ export function policyDecorator(policy: Declarable, written: PolicyArguments) {
   };
 }
 
-/** Reads `()`, `(false)`, `(options)`, `(key)` and `(key, options)`. */
+/** Reads `()`, `(false)`, `(options)`, `(subject)` and `(subject, options)`. */
 function toRecord(policy: Declarable, written: PolicyArguments, site: string): PolicyRecord {
   const [first, second] = written;
   if (first === false && second === undefined) return { form: 'off' };
   if (written.length === 0) return { form: 'inherit' };
-  const hasSubject = isSubject(policy, first);
-  const takesOptions = SUBJECTS[policy] !== 'schema';
-  // A subject that is undefined is one that has not been loaded yet: two files import each other.
-  const sound = hasSubject
-    ? second === undefined || (takesOptions && isOptions(second))
-    : takesOptions && isOptions(first) && second === undefined;
-  if (!sound) {
+  const kind = SUBJECTS[policy];
+  const hasSubject = isSubject(policy, written);
+  const size = kind === 'row' ? 2 : 1;
+  const [options = hasSubject ? {} : undefined, ...rest] = hasSubject
+    ? written.slice(size)
+    : written;
+  const takesOptions = kind !== 'schema' || written.length <= size;
+  const sound = takesOptions && isOptions(options) && rest.every((each) => each === undefined);
+  if (!sound || (kind === 'schema' && !hasSubject)) {
     throw new DefinitionError(
       `${site}: expected ${formsOf(policy)}, (false) or (), got (${written.map(show).join(', ')})`,
     );
   }
-  const options = (hasSubject ? (second ?? {}) : first) as object;
   checkOptions(policy, options, site);
   const definite = Object.entries(options).filter(([, value]) => value !== undefined);
   return {
     form: 'set',
-    ...(hasSubject && { subject: first }),
+    ...(hasSubject && { subject: kind === 'row' ? { target: first, id: second } : first }),
     options: Object.freeze(Object.fromEntries(definite)),
   };
 }
 
-/** What the first argument of each decorator is. */
-const SUBJECTS: Readonly<Record<Declarable, 'key' | 'errors' | 'schema'>> = {
+/** What each decorator is about: its first argument, or of a row its first two. */
+const SUBJECTS: Readonly<Record<Declarable, 'key' | 'errors' | 'row' | 'schema'>> = {
   rateLimit: 'key',
   circuitBreaker: 'key',
   lock: 'key',
   idempotency: 'key',
   retry: 'errors',
+  rowLock: 'row',
   inputSchema: 'schema',
   outputSchema: 'schema',
 };
@@ -82,6 +85,7 @@ const SUBJECTS: Readonly<Record<Declarable, 'key' | 'errors' | 'schema'>> = {
 const FORMS = {
   key: '(key, options), (key), (options)',
   errors: '(errors, options), (errors), (options)',
+  row: '(table, id, options), (table, id), (options)',
   schema: '(schema)',
 } as const;
 
@@ -90,12 +94,14 @@ function formsOf(policy: Declarable): string {
   return policy === 'inputSchema' ? `${forms}, ([first, undefined, third])` : forms;
 }
 
-function isSubject(policy: Declarable, value: unknown): boolean {
+function isSubject(policy: Declarable, [value, second]: PolicyArguments): boolean {
   switch (SUBJECTS[policy]) {
     case 'key':
       return isKeySpec(value);
     case 'errors':
       return isErrorSelection(value);
+    case 'row':
+      return isRowTarget(value) && isKeySpec(second);
     case 'schema':
       return isSchema(value) || (policy === 'inputSchema' && isSchemaList(value));
   }

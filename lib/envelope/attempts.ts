@@ -40,6 +40,7 @@ async function sleepBefore(
   attempt: number,
   slept: number | undefined,
 ): Promise<number | undefined> {
+  if (run.spoiled) return undefined;
   if (!OUTCOME_TABLE[endingOf(run, error).kind].retry || !policy.wants(error, attempt)) {
     return undefined;
   }

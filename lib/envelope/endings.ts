@@ -26,7 +26,8 @@ export function endingOf(run: Run, error: unknown): Ending {
     // Its own input was refused, or what it was told before the body began.
     if (!run.working)
       return error.code === 'input_invalid' ? { kind: 'input_invalid', error } : UNUSED;
-    // Of a nested call. One that ran and answered nonsense has failed; of the others no body has run.
+    if (error.code === 'row_conflict') return { kind: 'conflict', error };
+    // Of a nested call, or of the row to lock. One that ran and answered nonsense has failed; of the others no body has run.
     const ran = error.code === 'output_invalid';
     return { kind: ran ? 'nested_output_invalid' : 'refused', error };
   }

@@ -12,6 +12,7 @@ import { leave } from './leaving.js';
 import { type Outcome, rememberFailure } from './result.js';
 import type { Run } from './run.js';
 import type { Refusal } from './verdict.js';
+import { lockingRows } from './row-lock.js';
 import { isSkipSignal } from './signals.js';
 
 /** The bare method, ready to be called. */
@@ -24,7 +25,9 @@ export type Body = () => unknown;
  * @returns the body's value; `undefined` after a skip
  * @throws the refusal, or the very error that the body threw
  */
-export async function perform(run: Run, body: Body): Promise<unknown> {
+export async function perform(run: Run, bare: Body): Promise<unknown> {
+  const { rowLock } = run.plan;
+  const body = rowLock ? lockingRows(run, rowLock, bare) : bare;
   let value: unknown;
   try {
     begin(run);

@@ -4,6 +4,8 @@ import type { CompiledFingerprint } from '../keys/fingerprint.js';
 import type { Policy } from '../policies/policy.js';
 import type { RetryPolicy } from '../policies/retry.js';
 import type { Schema } from '../policies/schema.js';
+import type { ResolvedRowLocking } from '../row-lock/row-locks.js';
+import type { RowTarget } from '../row-lock/target.js';
 
 /** A gate as the envelope uses it: one function of the invocation, whatever form it was written in. */
 export interface CompiledGate {
@@ -45,6 +47,19 @@ export interface PlannedRetry {
   readonly gates: readonly CompiledRetryGate[];
 }
 
+/** Which rows are locked around a body, and how. */
+export interface PlannedRowLock {
+  readonly target: RowTarget;
+  readonly key: CompiledKey;
+  readonly locking: ResolvedRowLocking;
+  readonly onBusy: 'fail' | 'skip';
+  readonly gates: readonly CompiledGate[];
+  /** The position of the parameter that is given the row, if there is one. */
+  readonly rowAt: number | undefined;
+  /** Names class, method and decorator in errors. */
+  readonly site: string;
+}
+
 /** What will happen around one method of one class. Frozen, made once. */
 export interface Plan {
   /** `ClassName.methodName`. */
@@ -57,6 +72,7 @@ export interface Plan {
   /** In the order of the envelope. */
   readonly rings: readonly PlannedRing[];
   readonly retry?: PlannedRetry | undefined;
+  readonly rowLock?: PlannedRowLock | undefined;
   /** What a return value has to fit. */
   readonly output?: Schema | undefined;
   /** Whether the method returns an Observable. */

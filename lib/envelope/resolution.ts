@@ -35,7 +35,11 @@ export function resolve(ring: PlannedRing, run: Run): Awaitable<Resolution> {
   });
 }
 
-function passesGates(ring: PlannedRing, run: Run, position: number): Awaitable<boolean> {
+export function passesGates(
+  ring: Pick<PlannedRing, 'gates'>,
+  run: Run,
+  position: number,
+): Awaitable<boolean> {
   const gate = ring.gates[position];
   if (!gate) return true;
   const goOn = (answer: unknown): Awaitable<boolean> =>

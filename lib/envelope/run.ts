@@ -58,6 +58,10 @@ export class Run implements Invocation, Bagged {
   retries = 0;
   /** Whether the caller has left before the body began: waiting for it is pointless. */
   abandoned = false;
+  /** Whether the body has failed in a transaction that is not its own: repeated, it would fail again. */
+  spoiled = false;
+  /** Reads the row that is locked for it, while it is. */
+  readRow: (() => Promise<unknown>) | undefined;
   /** How it ended, until everybody has been told; a skip is remembered. */
   outcome: Outcome | undefined;
   /** Whether `cmdx.execute` is still going to ask for the result. */
@@ -144,6 +148,10 @@ export class Run implements Invocation, Bagged {
   startWork(): void {
     if (this.#abortReason !== undefined) throw this.#abortReason;
     this.working = true;
+  }
+
+  get row(): Promise<unknown> | undefined {
+    return this.readRow?.();
   }
 
   /** Whether this run was aborted, or one around it. */

@@ -7,6 +7,7 @@ import { Deadline } from '../clock/deadline.js';
 import { ShuttingDownError } from '../errors/refusals.js';
 import { StoreError } from '../errors/store.error.js';
 import { outside } from '../process-wide.js';
+import type { Transactions } from '../row-lock/transactions.js';
 import { PendingCalls } from '../store/pending-calls.js';
 import { soundReplies } from '../store/sound-replies.js';
 import type { EnterReply, EnterStep, Hold, LeaveReply, LeaveStep, Store } from '../store/store.js';
@@ -40,6 +41,8 @@ export interface RuntimeOptions {
   readonly planner: Planner;
   readonly storeTimeoutMs: number;
   readonly shutdownTimeoutMs: number;
+  /** Where rows are locked, if they are. */
+  readonly transactions?: Transactions | undefined;
   readonly correlationId?: ((context?: ExecutionContext) => string | undefined) | undefined;
 }
 
@@ -51,6 +54,7 @@ export class Runtime implements Invoker {
   readonly store: Store;
   readonly telemetry: Telemetry;
   readonly clock: Clock;
+  readonly transactions: Transactions | undefined;
   /** How many calls of this process wait for each key. */
   readonly waiters = new Map<string, number>();
   readonly heartbeat: Heartbeat;
@@ -66,6 +70,7 @@ export class Runtime implements Invoker {
     this.store = options.store;
     this.telemetry = options.telemetry;
     this.clock = options.clock;
+    this.transactions = options.transactions;
     this.heartbeat = new Heartbeat(options.clock, (holds) => this.#renewStore(holds));
     setMaxListeners(0, this.#closing.signal);
   }
@@ -106,9 +111,10 @@ export class Runtime implements Invoker {
     const run = prepare(handler ? handler.nextRun() : new Run(this, plan, scope), instance, args);
     const start = (opened: Run): unknown => {
       // With schemas the body sees what they made of the arguments.
-      const body = plan.inputs
-        ? (): unknown => original.apply(instance, [...opened.args])
-        : (): unknown => original.apply(instance, args);
+      const body =
+        plan.inputs || plan.rowLock?.rowAt !== undefined
+          ? (): unknown => original.apply(instance, [...opened.args])
+          : (): unknown => original.apply(instance, args);
       return scopes.run(opened, perform, opened, body);
     };
     return run instanceof Promise ? run.then(start) : start(run);

@@ -99,14 +99,41 @@ export interface OutputInvalidMetadata {
   readonly issues: readonly SchemaIssue[];
 }
 
+/** Another transaction holds the row, or did for longer than the call waits. */
+export interface RowLockedMetadata {
+  readonly code: 'row_locked';
+  /** Schema and table. */
+  readonly table: string;
+  readonly onBusy: 'fail' | 'skip';
+  /** Milliseconds. */
+  readonly waitedMs: number;
+}
+
+/** The database ended the transaction: it can only be begun anew. */
+export interface RowConflictMetadata {
+  readonly code: 'row_conflict';
+  readonly table: string;
+  /** What the database said: a deadlock (40P01), or an isolation that cannot be kept (40001). */
+  readonly sqlState: string;
+}
+
+/** There is no row of that key. */
+export interface RowMissingMetadata {
+  readonly code: 'row_missing';
+  readonly table: string;
+}
+
+/** Whose key it is. */
+export type KeyOwner = PolicyName | 'rowLock';
+
 export interface KeyMissingMetadata {
   readonly code: 'key_missing';
-  readonly policy: PolicyName;
+  readonly policy: KeyOwner;
 }
 
 export interface KeyInvalidMetadata {
   readonly code: 'key_invalid';
-  readonly policy: PolicyName;
+  readonly policy: KeyOwner;
 }
 
 export interface StoreUnavailableMetadata {
@@ -132,6 +159,9 @@ export type RefusalMetadata =
   | InProgressMetadata
   | AbandonedMetadata
   | PayloadMismatchMetadata
+  | RowLockedMetadata
+  | RowConflictMetadata
+  | RowMissingMetadata
   | InputInvalidMetadata
   | OutputInvalidMetadata
   | KeyMissingMetadata
@@ -337,13 +367,54 @@ export class PayloadMismatchError extends RefusalError<PayloadMismatchMetadata> 
   }
 }
 
+/** Another transaction holds the row: 409. */
+export class RowLockedError extends RefusalError<RowLockedMetadata> {
+  constructor(metadata: RowLockedMetadata, site: RefusalSite, cause?: unknown) {
+    super(metadata, site, {
+      status: 409,
+      public: 'This record is being changed.',
+      detail: `another transaction holds the row of ${metadata.table} (waited ${Math.round(metadata.waitedMs)} ms)`,
+      cause,
+    });
+  }
+}
+
+/**
+ * The database ended the transaction because of others: 409. Nothing of it was saved. `@RetryOn` may
+ * repeat the body, which begins a transaction anew.
+ */
+export class RowLockConflictError extends RefusalError<RowConflictMetadata> {
+  constructor(metadata: RowConflictMetadata, site: RefusalSite, cause: unknown) {
+    super(metadata, site, {
+      status: 409,
+      public: 'This record was changed meanwhile, please try again.',
+      detail: `the transaction on ${metadata.table} was ended by the database (SQLSTATE ${metadata.sqlState})`,
+      cause,
+    });
+  }
+}
+
+/** There is no row of that key: 404. */
+export class RowMissingError extends RefusalError<RowMissingMetadata> {
+  constructor(metadata: RowMissingMetadata, site: RefusalSite) {
+    super(metadata, site, {
+      status: 404,
+      public: 'There is no such record.',
+      detail: `there is no row of ${metadata.table} with that key`,
+    });
+  }
+}
+
 /** The key is blank and `onBlank` is `'fail'`: 400, or 500 when the key did not come from a request. */
 export class KeyMissingError extends RefusalError<KeyMissingMetadata> {
   constructor(metadata: KeyMissingMetadata, site: RefusalSite, fromRequest: boolean) {
     super(metadata, site, {
       status: fromRequest ? 400 : 500,
       public: fromRequest ? 'A required value is missing.' : 'Internal server error',
-      detail: `the key of the ${metadata.policy} policy is blank, and onBlank is 'fail'`,
+      detail:
+        metadata.policy === 'rowLock'
+          ? 'the key of the row to lock is blank'
+          : `the key of the ${metadata.policy} policy is blank, and onBlank is 'fail'`,
     });
   }
 }
@@ -407,6 +478,11 @@ export class TaskFailedError extends HttpException {
 /** Whether `error` is a refusal of a policy, from whichever copy of the package. */
 export function isRefusalError(error: unknown): error is RefusalError {
   return brandOf(error)?.startsWith('refusal:') === true;
+}
+
+/** Whether `error` is a {@link RowLockedError}, from whichever copy of the package. */
+export function isRowLockedError(error: unknown): error is RowLockedError {
+  return hasBrand(error, 'refusal:row_locked');
 }
 
 /** Whether `error` is a {@link TaskFailedError}, from whichever copy of the package. */

@@ -15,6 +15,7 @@ import {
   decoratedMethods,
   jittersOf,
   limitersOf,
+  lockedRowOf,
   policyRecordsOf,
 } from './policy-records.js';
 import { outermostWrapper } from './wrappers.js';
@@ -37,6 +38,7 @@ export function declarationOf(
     ),
     limiters: limitersOf(target),
     jitters: jittersOf(target),
+    lockedRowAt: lockedRowOf(target, method),
     returnsObservable: returnsObservable(target.prototype as object, method),
     handler,
     streamsEvents: handler && streamsEvents(target, method),

@@ -15,6 +15,7 @@ interface ClassRecords {
   readonly limiters: Map<string, Limiter>;
   readonly jitters: Map<string, Jitter>;
   readonly names: Map<PropertyKey, Map<string, number[]>>;
+  readonly lockedRows: Map<PropertyKey, number>;
   readonly subscriptions: { readonly event: TelemetryEventName; readonly method: PropertyKey }[];
 }
 
@@ -102,6 +103,16 @@ export function parameterNamesOf(
   return (nearest && peek(nearest)?.names.get(method)) ?? new Map();
 }
 
+export function addLockedRow(target: AnyClass, method: PropertyKey, position: number): void {
+  ownRecords(target).lockedRows.set(method, position);
+}
+
+/** The position of the method's `@LockedRow` parameter, from the nearest class that has one. */
+export function lockedRowOf(target: AnyClass, method: PropertyKey): number | undefined {
+  const nearest = lineage(target).findLast((each) => peek(each)?.lockedRows.has(method));
+  return nearest && peek(nearest)?.lockedRows.get(method);
+}
+
 export function addSubscription(
   target: AnyClass,
   event: TelemetryEventName,
@@ -130,6 +141,7 @@ function ownRecords(target: AnyClass): ClassRecords {
     limiters: new Map(),
     jitters: new Map(),
     names: new Map(),
+    lockedRows: new Map(),
     subscriptions: [],
   };
   Reflect.defineMetadata(RECORDS, records, target);

@@ -1,4 +1,4 @@
-import type { PlannedRing } from '../envelope/plan.js';
+import type { PlannedRing, PlannedRowLock } from '../envelope/plan.js';
 import { DefinitionError } from '../errors/definition.error.js';
 import { type Declarable } from '../policies/option-rules.js';
 import { siteOf } from './context.js';
@@ -11,6 +11,7 @@ import type { MethodDeclaration } from './declaration.js';
 export function assertAnswers(
   declaration: MethodDeclaration,
   rings: readonly PlannedRing[],
+  rowLock: PlannedRowLock | undefined,
   stream: boolean,
 ): void {
   const site = ({ policy }: PlannedRing): string => siteOf(declaration, policy.policy);
@@ -22,9 +23,10 @@ export function assertAnswers(
   }
   const { fixedAnswer, answersByItself } = declaration;
   const skipping = rings.find((ring) => ring.policy.canSkip);
-  if (skipping && fixedAnswer) {
+  const skippingSite = skipping ? site(skipping) : rowLock?.onBusy === 'skip' && rowLock.site;
+  if (skippingSite && fixedAnswer) {
     throw new DefinitionError(
-      `${site(skipping)}: expected a handler that Nest answers with its value, because a refusal skips the body; got ${fixedAnswer}`,
+      `${skippingSite}: expected a handler that Nest answers with its value, because a refusal skips the body; got ${fixedAnswer}`,
     );
   }
   const replaying = rings.find((ring) => ring.policy.canReplay);

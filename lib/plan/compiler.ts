@@ -5,6 +5,7 @@ import { assertAnswers, assertNoStream } from './answers.js';
 import {
   type CompiledRetry,
   type CompiledRing,
+  type CompiledRowLock,
   type PlanContext,
   type RingParts,
   type RingSource,
@@ -18,12 +19,14 @@ import { circuitBreakerParts } from './rings/circuit-breaker.js';
 import { idempotencyParts } from './rings/idempotency.js';
 import { lockParts } from './rings/lock.js';
 import { rateLimitParts } from './rings/rate-limit.js';
+import { compileRowLock } from './row-lock.js';
 import { inputsOf, outputOf } from './schemas.js';
 import { type Warning, warningsAbout } from './warnings.js';
 
 export interface CompiledPlan extends Plan {
   readonly rings: readonly CompiledRing[];
   readonly retry?: CompiledRetry | undefined;
+  readonly rowLock?: CompiledRowLock | undefined;
   readonly warnings: readonly Warning[];
 }
 
@@ -46,10 +49,11 @@ const PARTS: Readonly<Record<PolicyName, (source: RingSource) => RingParts>> = {
 export function compilePlan(declaration: MethodDeclaration, context: PlanContext): CompiledPlan {
   const rings = POLICY_NAMES.flatMap((name) => compileRing(name, declaration, context) ?? []);
   const retry = compileRetry(declaration, context);
+  const rowLock = compileRowLock(declaration, context);
   const output = outputOf(declaration);
   const stream = isStream(declaration);
-  assertAnswers(declaration, rings, stream);
-  if (stream) assertNoStream(declaration, { retry, outputSchema: output });
+  assertAnswers(declaration, rings, rowLock, stream);
+  if (stream) assertNoStream(declaration, { retry, rowLock, outputSchema: output });
   return Object.freeze({
     task: declaration.task,
     method: declaration.method,
@@ -57,6 +61,7 @@ export function compilePlan(declaration: MethodDeclaration, context: PlanContext
     inputs: inputsOf(declaration),
     rings: Object.freeze(rings),
     retry,
+    rowLock,
     output,
     stream,
     readsAnswers: rings.some((ring) => READS_ANSWERS.has(ring.policy.policy)),

@@ -1,10 +1,15 @@
-import type { PlannedRetry, PlannedRing } from '../envelope/plan.js';
+import type { PlannedRetry, PlannedRing, PlannedRowLock } from '../envelope/plan.js';
 import type { CompiledKey, ResolverLookup } from '../keys/compiled-key.js';
 import type { CompiledFingerprint } from '../keys/fingerprint.js';
 import type { Jitter } from '../policies/jitters.js';
 import type { Limiter } from '../policies/limiters/limiter.js';
 import { type Declarable, DECORATOR_NAMES } from '../policies/option-rules.js';
-import type { CommonOptions, PolicyDefaults, RetryOptions } from '../policies/options.js';
+import type {
+  CommonOptions,
+  PolicyDefaults,
+  RetryOptions,
+  WithRowLockOptions,
+} from '../policies/options.js';
 import type { Policy } from '../policies/policy.js';
 import type { MethodDeclaration } from './declaration.js';
 import type { Merged } from './inheritance.js';
@@ -35,6 +40,8 @@ export interface PlanContext {
   readonly limiters: Named<Limiter>;
   readonly jitters: Named<Jitter>;
   readonly lookup: ResolverLookup;
+  /** Whether the application has a database in which rows can be locked. */
+  readonly rowLock: boolean;
 }
 
 /** All that a ring is made of. */
@@ -67,6 +74,11 @@ export interface CompiledRing extends PlannedRing {
 /** A retry together with what it was made of. */
 export interface CompiledRetry extends PlannedRetry {
   readonly options: Readonly<RetryOptions & Required<Pick<RetryOptions, 'limit' | 'delay'>>>;
+}
+
+/** A row lock together with what it was made of. */
+export interface CompiledRowLock extends PlannedRowLock {
+  readonly options: Readonly<WithRowLockOptions>;
 }
 
 /** How a decorator of a method is named in messages: `Accounts.reconcile: @LockWith`. */

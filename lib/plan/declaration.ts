@@ -8,6 +8,7 @@ import type {
   LockOptions,
   RateLimitOptions,
   RetryOptions,
+  WithRowLockOptions,
 } from '../policies/options.js';
 
 /** Options as written, whichever policy's. */
@@ -16,6 +17,7 @@ export type WrittenOptions = Readonly<
     RateLimitOptions &
     IdempotencyOptions &
     CircuitBreakerOptions &
+    WithRowLockOptions &
     Omit<RetryOptions, 'if' | 'unless'>
 >;
 
@@ -25,7 +27,7 @@ export type PolicyRecord =
   | { readonly form: 'off' }
   /** `@Policy()` */
   | { readonly form: 'inherit' }
-  /** `@Policy(subject)`, `@Policy(options)`, `@Policy(subject, options)`: a key, errors, or a schema */
+  /** `@Policy(subject)`, `@Policy(options)`, `@Policy(subject, options)`: a key, errors, a schema, or whose row */
   | { readonly form: 'set'; readonly subject?: unknown; readonly options: WrittenOptions };
 
 /** All that was written about one method of one class, its bases included: what a plan is made of. */
@@ -43,6 +45,8 @@ export interface MethodDeclaration {
   readonly limiters: ReadonlyMap<string, Limiter>;
   /** The jitters registered on the class. */
   readonly jitters: ReadonlyMap<string, Jitter>;
+  /** The position of the parameter that is given the locked row, if there is one. */
+  readonly lockedRowAt: number | undefined;
   readonly returnsObservable: boolean;
   /** Whether Nest itself calls the method. */
   readonly handler: boolean;

@@ -2,12 +2,19 @@ import { toMilliseconds } from '../clock/duration.js';
 import { DefinitionError, show } from '../errors/definition.error.js';
 import { POLICY_NAMES } from '../errors/refusals.js';
 import { isErrorSelection } from './error-matcher.js';
+import { ROW_LOCK_MODES } from './options.js';
 
 /** Checks one option as it was written. `where` names class, method, decorator and option. */
 type OptionRule = (value: unknown, where: string) => void;
 
 /** All that a decorator of ours can declare: the rings, and what stands inside them. */
-export const DECLARABLES = [...POLICY_NAMES, 'retry', 'inputSchema', 'outputSchema'] as const;
+export const DECLARABLES = [
+  ...POLICY_NAMES,
+  'retry',
+  'rowLock',
+  'inputSchema',
+  'outputSchema',
+] as const;
 
 export type Declarable = (typeof DECLARABLES)[number];
 
@@ -18,6 +25,7 @@ export const DECORATOR_NAMES: Readonly<Record<Declarable, string>> = {
   lock: '@LockWith',
   idempotency: '@IdempotentBy',
   retry: '@RetryOn',
+  rowLock: '@WithRowLock',
   inputSchema: '@InputSchema',
   outputSchema: '@OutputSchema',
 };
@@ -84,6 +92,15 @@ const RULES: Readonly<Record<Declarable, Readonly<Record<string, OptionRule>>>> 
     delay: (value, where) => toMilliseconds(value, where, true),
     jitter,
     maxDelay: toMilliseconds,
+    if: gate,
+    unless: gate,
+  },
+  rowLock: {
+    mode: oneOf(...ROW_LOCK_MODES),
+    wait: (value, where) => toMilliseconds(value, where, true),
+    onBusy: oneOf('fail', 'skip'),
+    onMissing: oneOf('fail', 'run'),
+    lockFree: flag,
     if: gate,
     unless: gate,
   },

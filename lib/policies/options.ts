@@ -99,6 +99,28 @@ export type RetryGate =
       ): boolean | undefined | Promise<boolean | undefined>;
     } & { readonly apply?: never });
 
+/** How strong a row lock is, from the one that excludes all others to the weakest. */
+export const ROW_LOCK_MODES = ['update', 'no key update', 'share', 'key share'] as const;
+
+export type RowLockMode = (typeof ROW_LOCK_MODES)[number];
+
+export interface WithRowLockOptions {
+  /** How strong the lock is. Default `'update'`. */
+  readonly mode?: RowLockMode;
+  /** How long to wait for a row that is locked. `0` gives up at once. Default 5 s. */
+  readonly wait?: Duration;
+  /** A locked row throws `RowLockedError` (`'fail'`, default) or lets the call return `undefined` (`'skip'`). */
+  readonly onBusy?: 'fail' | 'skip';
+  /** A row that is not there throws `RowMissingError` (`'fail'`, default) or is taken as it is (`'run'`). */
+  readonly onMissing?: 'fail' | 'run';
+  /** Of several rows, only those that nobody has locked. Default false. */
+  readonly lockFree?: boolean;
+  /** The row is locked only if this passes: else the body runs in no transaction of ours. */
+  readonly if?: Gate;
+  /** The row is locked unless this passes; not evaluated when `if` already failed. */
+  readonly unless?: Gate;
+}
+
 export interface RetryOptions {
   /** Most repetitions. Default 3, so that the body runs at most four times; 0 turns repeating off. */
   readonly limit?: number;
@@ -196,6 +218,7 @@ export interface PolicyDefaults {
     readonly onOpen?: 'fail';
   };
   readonly retry?: Omit<RetryOptions, 'if' | 'unless'>;
+  readonly rowLock?: Omit<WithRowLockOptions, 'onBusy'> & { readonly onBusy?: 'fail' };
   /** `scope` is filled in only where one is demanded. */
   readonly idempotency?: Omit<
     IdempotencyOptions,

@@ -39,6 +39,8 @@ export const OUTCOME_TABLE = {
   refused: { sample: 'ignored', claim: 'drop', retry: false, ...AFTER },
   /** A nested call returned what its output schema refuses: it failed, and its work is done all the same. */
   nested_output_invalid: { sample: 'failure', claim: 'drop', retry: false, ...AFTER },
+  /** The database ended the transaction because of others: nothing of the body's was saved. */
+  conflict: { sample: 'ignored', claim: 'drop', retry: true, ...AFTER },
   /** An `HttpException` below 500: the caller's fault, not the dependency's. */
   client_error: { sample: 'ignored', claim: 'drop', retry: true, ...AFTER },
   /** The signal aborted, or the body ended with an `AbortError`. */

@@ -35,6 +35,7 @@ export type Ending =
         | 'input_invalid'
         | 'refused'
         | 'nested_output_invalid'
+        | 'conflict'
         | 'client_error'
         | 'aborted'
         | 'threw';

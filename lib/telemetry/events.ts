@@ -52,6 +52,14 @@ export interface IdempotencyPayload {
   readonly run: number;
 }
 
+/** Rows are locked, before the body begins. */
+export interface RowLockedPayload {
+  /** Schema and table. */
+  readonly table: string;
+  /** Milliseconds that it took to get the lock. */
+  readonly waitedMs: number;
+}
+
 export interface PolicyBypassedPayload {
   readonly policy: PolicyName;
   readonly reason: 'blank' | 'store_error';
@@ -83,6 +91,7 @@ export interface TelemetryPayloads {
   readonly idempotency_abandoned: AbandonedMetadata;
   /** A run ended after another had taken its key over: nothing of it was recorded. */
   readonly idempotency_stale: IdempotencyPayload;
+  readonly row_locked: RowLockedPayload;
   readonly policy_bypassed: PolicyBypassedPayload;
   readonly store_error: StoreErrorPayload;
 }
@@ -108,6 +117,7 @@ export const TELEMETRY_EVENTS: readonly TelemetryEventName[] = Object.freeze([
   'idempotency_mismatch',
   'idempotency_abandoned',
   'idempotency_stale',
+  'row_locked',
   'policy_bypassed',
   'store_error',
 ]);

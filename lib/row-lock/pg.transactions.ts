@@ -1,0 +1,116 @@
+import { DefinitionError, show } from '../errors/definition.error.js';
+import { outside } from '../process-wide.js';
+import { readStatement } from './lock-statement.js';
+import type { KeyValues } from './row-key.js';
+import { isEntity, isModel, namedTable, type RowTarget, type Table } from './target.js';
+import { TransactionScope } from './transaction-scope.js';
+import { type Row, Transactions } from './transactions.js';
+
+/** What is needed of a `PoolClient` of `pg`. */
+export interface PgClient {
+  query(
+    sql: string,
+    values?: unknown[],
+  ): Promise<{ readonly rows: Row[]; readonly command: string }>;
+  release(error?: Error | boolean): void;
+  on(event: 'error', listener: (error: Error) => void): unknown;
+  removeListener(event: 'error', listener: (error: Error) => void): unknown;
+}
+
+/** What is needed of a `Pool` of `pg`. */
+export interface PgPool {
+  connect(): Promise<PgClient>;
+}
+
+/** How a transaction is begun. */
+export interface PgTransactionOptions {
+  /** Default: the database's own, usually `read committed`. */
+  readonly isolationLevel?: 'read committed' | 'repeatable read' | 'serializable';
+}
+
+/** A transaction that was to be committed, and of which the database had already given up. */
+export class TransactionAbortedError extends Error {
+  constructor() {
+    super(
+      'The transaction was rolled back: an earlier statement in it had failed, and that error was caught. Nothing was saved.',
+    );
+    this.name = 'TransactionAbortedError';
+  }
+}
+
+const LEVELS: readonly unknown[] = [undefined, 'read committed', 'repeatable read', 'serializable'];
+
+/**
+ * Transactions of plain `pg`: one client of the pool each, found again by the async context. What
+ * runs inside asks `currentTransaction<PoolClient>()` for it.
+ */
+export class PgTransactions<Client extends PgClient = PgClient> extends Transactions<Client> {
+  readonly #scope = new TransactionScope<Client>();
+  readonly #pool: PgPool;
+  readonly #begin: string;
+
+  /** @throws DefinitionError unless `pool` is a pool, and the isolation level one of Postgres */
+  constructor({ pool, isolationLevel }: { readonly pool: PgPool } & PgTransactionOptions) {
+    super();
+    if (typeof (pool as Partial<PgPool> | undefined)?.connect !== 'function') {
+      throw new DefinitionError(`new PgTransactions(): expected a Pool of pg, got ${show(pool)}`);
+    }
+    if (!LEVELS.includes(isolationLevel)) {
+      throw new DefinitionError(
+        `new PgTransactions() option "isolationLevel": expected one of ${LEVELS.slice(1).join(', ')}, got ${show(isolationLevel)}`,
+      );
+    }
+    this.#pool = pool;
+    this.#begin = isolationLevel ? `BEGIN ISOLATION LEVEL ${isolationLevel}` : 'BEGIN';
+  }
+
+  async run<T>(body: () => Promise<T>): Promise<T> {
+    const client = (await outside(() => this.#pool.connect())) as Client;
+    let broken: Error | undefined;
+    // A connection that is lost between two statements says so here, or else ends the process.
+    const onError = (error: Error): void => void (broken = error);
+    client.on('error', onError);
+    try {
+      await client.query(this.#begin);
+      const value = await this.#scope.run(client, body);
+      const { command } = await client.query('COMMIT');
+      if (command === 'ROLLBACK') throw new TransactionAbortedError();
+      return value;
+    } catch (error) {
+      broken ??= await client.query('ROLLBACK').then(
+        () => undefined,
+        (lost: Error) => lost,
+      );
+      throw error;
+    } finally {
+      client.removeListener('error', onError);
+      client.release(broken);
+    }
+  }
+
+  current(): Client | undefined {
+    return this.#scope.current();
+  }
+
+  async query(tx: Client, sql: string, values: readonly unknown[]): Promise<readonly Row[]> {
+    const { rows } = await tx.query(sql, [...values]);
+    return rows;
+  }
+
+  tableOf(target: RowTarget, site: string): Table {
+    if (isEntity(target) || isModel(target)) {
+      throw new DefinitionError(`${site}: expected a table, got ${show(target)}; pg has no models`);
+    }
+    return namedTable(target, site);
+  }
+
+  load(
+    tx: Client,
+    _target: RowTarget,
+    table: Table,
+    keys: readonly KeyValues[],
+  ): Promise<readonly Row[]> {
+    const { sql, values } = readStatement(table, keys);
+    return this.query(tx, sql, values);
+  }
+}

@@ -1,0 +1,118 @@
+import { DefinitionError, show } from '../errors/definition.error.js';
+
+/** A table by its name and the columns of its primary key. */
+export interface TableTarget {
+  /** As it is written in the database, upper and lower case included; `'schema.table'` names a schema. */
+  readonly table: string;
+  /** Its key column, or the columns of a composite key in order. Default `'id'`. */
+  readonly key?: string | readonly string[];
+}
+
+/** A model of Prisma, by the name it has in the schema. */
+export interface ModelTarget {
+  readonly model: string;
+}
+
+/** A class that the database library knows, such as an entity of TypeORM. */
+export type EntityTarget = abstract new (...args: never[]) => object;
+
+/**
+ * Whose rows are locked: a table (`'invoices'`, `'billing.invoices'`, key column `id`), a table with
+ * its key, or the entity or model of the database library.
+ */
+export type RowTarget = string | TableTarget | ModelTarget | EntityTarget;
+
+/** One column of a key. */
+export interface KeyColumn {
+  readonly column: string;
+  /** What the column is called in objects of the database library. */
+  readonly property: string;
+}
+
+/** A table as it is locked. */
+export interface Table {
+  /** Schema and table, for messages and events. */
+  readonly name: string;
+  /** The quoted name. */
+  readonly sql: string;
+  readonly key: readonly KeyColumn[];
+}
+
+/** The longest name that Postgres keeps apart from others, in bytes. */
+const LONGEST_NAME_BYTES = 63;
+
+/**
+ * A name as SQL. Never part of a statement in any other way.
+ *
+ * @throws DefinitionError for what can be no name
+ */
+export function quoteName(name: unknown, site: string): string {
+  const sound =
+    typeof name === 'string' &&
+    name !== '' &&
+    !name.includes('\0') &&
+    Buffer.byteLength(name) <= LONGEST_NAME_BYTES;
+  if (sound) return `"${name.replaceAll('"', '""')}"`;
+  throw new DefinitionError(`${site}: expected the name of a table or column, got ${show(name)}`);
+}
+
+/** @throws DefinitionError for a name that can be none, or a key without columns */
+export function makeTable(
+  parts: readonly string[],
+  key: readonly KeyColumn[],
+  site: string,
+): Table {
+  if (key.length === 0) throw new DefinitionError(`${site}: expected a primary key, got none`);
+  for (const { column } of key) quoteName(column, site);
+  if (new Set(key.map(({ column }) => column)).size < key.length) {
+    throw new DefinitionError(`${site}: expected different key columns, got ${show(key)}`);
+  }
+  return Object.freeze({
+    name: parts.join('.'),
+    sql: parts.map((part) => quoteName(part, site)).join('.'),
+    key: Object.freeze([...key]),
+  });
+}
+
+/**
+ * A table that is named, not looked up in a database library.
+ *
+ * @throws DefinitionError for what is no table and no key
+ */
+export function namedTable(target: string | TableTarget, site: string): Table {
+  const { table, key = 'id' } = typeof target === 'string' ? { table: target } : target;
+  const parts = typeof table === 'string' ? table.split('.') : [];
+  if (parts.length < 1 || parts.length > 2) {
+    throw new DefinitionError(`${site}: expected 'table' or 'schema.table', got ${show(table)}`);
+  }
+  const columns = typeof key === 'string' ? [key] : key;
+  if (!Array.isArray(columns)) {
+    throw new DefinitionError(`${site} option "key": expected column names, got ${show(key)}`);
+  }
+  return makeTable(
+    parts,
+    columns.map((column: string) => ({ column, property: column })),
+    site,
+  );
+}
+
+/** Whether a value is written in one of the forms of a target. */
+export function isRowTarget(value: unknown): value is RowTarget {
+  if (typeof value === 'string') return true;
+  if (typeof value === 'function') return isEntity(value);
+  if (typeof value !== 'object' || value === null) return false;
+  const { table, model } = value as { table?: unknown; model?: unknown };
+  const names = Object.keys(value);
+  return (
+    (typeof table === 'string' && names.every((name) => name === 'table' || name === 'key')) ||
+    (typeof model === 'string' && names.length === 1)
+  );
+}
+
+export function isEntity(value: unknown): value is EntityTarget {
+  return typeof value === 'function' && typeof value.prototype === 'object';
+}
+
+export function isModel(target: RowTarget): target is ModelTarget {
+  return typeof target === 'object' && 'model' in target;
+}

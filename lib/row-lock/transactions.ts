@@ -1,0 +1,43 @@
+import type { KeyValues } from './row-key.js';
+import type { RowTarget, Table } from './target.js';
+
+/** A row as the database library answers it. */
+export type Row = object;
+
+/**
+ * What row locks need of a database library: its transactions, and a way to ask inside them. One
+ * class per library; an application may write its own.
+ */
+export abstract class Transactions<Tx = unknown> {
+  /**
+   * Opens a transaction of its own, runs the body in it, and commits; if the body throws, rolls back
+   * and throws the same error.
+   */
+  abstract run<T>(body: () => Promise<T>): Promise<T>;
+
+  /** The library's handle of the transaction that is open here; `undefined` outside one. */
+  abstract current(): Tx | undefined;
+
+  /** Asks inside that transaction. Values stand as `$1`, `$2`, ... */
+  abstract query(tx: Tx, sql: string, values: readonly unknown[]): Promise<readonly Row[]>;
+
+  /**
+   * The table of a target.
+   *
+   * @param site names class and method in errors
+   * @throws DefinitionError for a target that the library does not know
+   */
+  abstract tableOf(target: RowTarget, site: string): Table;
+
+  /**
+   * Reads rows as the library maps them, past any cache.
+   *
+   * @returns in any order; `keyOf` tells whose they are
+   */
+  abstract load(
+    tx: Tx,
+    target: RowTarget,
+    table: Table,
+    keys: readonly KeyValues[],
+  ): Promise<readonly Row[]>;
+}
