@@ -4,4 +4,6 @@ import './register-typescript.mjs';
 export default async function prepare() {
   const { prepareRedis } = await import('./redis-binary.ts');
   prepareRedis();
+  const { preparePostgres } = await import('./postgres-binary.ts');
+  await preparePostgres();
 }

@@ -1,10 +1,11 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
-import { createConnection, createServer } from 'node:net';
+import { createConnection } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { freePort } from './free-port.js';
 import { requireRedis } from './redis-binary.js';
 
 /** A private Redis server on a free loopback port, without persistence. */
@@ -132,31 +133,4 @@ function answersPing(port: number): Promise<boolean> {
     socket.once('error', () => finish(false));
     socket.once('close', () => finish(false));
   });
-}
-
-const PORTS_PER_WORKER = 500;
-
-/**
- * Not one that the system gives away: a server that is killed and started again needs its port back,
- * and meanwhile nobody must have been given it. Each of Jest's workers has its own to choose from.
- */
-async function freePort(): Promise<number> {
-  const first = 20_000 + (Number(process.env['JEST_WORKER_ID'] ?? 0) % 20) * PORTS_PER_WORKER;
-  for (;;) {
-    const port = first + Math.floor(Math.random() * PORTS_PER_WORKER);
-    if (await isFree(port)) return port;
-  }
-}
-
-async function isFree(port: number): Promise<boolean> {
-  const server = createServer();
-  const listening = once(server, 'listening').then(
-    () => true,
-    () => false,
-  );
-  server.listen(port, '127.0.0.1');
-  if (!(await listening)) return false;
-  server.close();
-  await once(server, 'close');
-  return true;
 }
