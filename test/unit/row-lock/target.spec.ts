@@ -20,7 +20,7 @@ describe('how is a name written in SQL?', () => {
     ['x'.repeat(64), 'too long'],
     [7, 'a number'],
     [undefined, 'nothing'],
-  ])('%p is none (%s)', (name) => {
+  ])('%p is none (%s)', (name, _why) => {
     expect(() => quoteName(name, 'Invoices.pay: @WithRowLock')).toThrow(
       /^Invoices\.pay: @WithRowLock: expected the name of a table or column, got /,
     );
