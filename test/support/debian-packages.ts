@@ -11,7 +11,7 @@ export const CACHE = resolve(dirname(fileURLToPath(import.meta.url)), '../../.ca
 export interface DebianProgram {
   /** What it is called, for the person who reads what is fetched and why. */
   readonly name: string;
-  /** Its folder in the cache. */
+  /** Where it is unpacked. */
   readonly folder: string;
   readonly packages: readonly string[];
   /** Which of their dependencies belong to the program itself; libraries are found by themselves. */
@@ -21,21 +21,21 @@ export interface DebianProgram {
 }
 
 /**
- * Unpacks a program into the project's cache folder: nothing is installed, no rights are needed.
- * Called once, before the first test process starts.
+ * Unpacks a program into its folder: nothing is installed, no rights are needed. Called once, before
+ * the first test process starts.
  *
  * @throws Error where that is not possible
  */
 export function unpackProgram(program: DebianProgram): void {
-  const target = join(CACHE, program.folder);
-  const work = `${target}.${process.pid}`;
+  const { name, folder } = program;
+  const work = `${folder}.${process.pid}`;
   mkdirSync(work, { recursive: true });
-  console.log(`No ${program.name} found: unpacking Debian's package into ${target} for the tests.`);
+  console.log(`No ${name} found: unpacking Debian's package into ${folder} for the tests.`);
   try {
     const root = join(work, 'root');
     unpack(program, root, new Apt(work));
     // Another run may have been faster; its result is as good.
-    if (!existsSync(target)) renameSync(root, target);
+    if (!existsSync(folder)) renameSync(root, folder);
   } finally {
     rmSync(work, { recursive: true, force: true });
   }

@@ -1,6 +1,7 @@
 import { execFile, spawnSync } from 'node:child_process';
 import {
   chownSync,
+  constants,
   existsSync,
   mkdirSync,
   mkdtempSync,
@@ -8,6 +9,7 @@ import {
   realpathSync,
   renameSync,
   rmSync,
+  statSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { delimiter, dirname, join } from 'node:path';
@@ -16,13 +18,10 @@ import { CACHE, isExecutable, libraryPath, unpackProgram } from './debian-packag
 
 /** How to run the programs of a Postgres server. */
 export interface PostgresBinary {
+  /** Where they are. */
+  readonly folder: string;
   /** For example `postgres (PostgreSQL) 15.20`. */
   readonly version: string;
-  /** What to execute for one of its programs, and its arguments. */
-  commandLine(
-    program: 'postgres' | 'initdb',
-    args: readonly string[],
-  ): { readonly command: string; readonly args: string[] };
   /** Of the process. */
   readonly options: {
     readonly env: NodeJS.ProcessEnv;
@@ -33,7 +32,6 @@ export interface PostgresBinary {
 
 const run = promisify(execFile);
 
-const UNPACKED = join(CACHE, 'postgres');
 const HOW_TO =
   'The tests need a Postgres server: install it (for example "sudo apt-get install postgresql"), ' +
   'or set POSTGRES_BIN to the folder with its programs postgres and initdb.';
@@ -41,6 +39,11 @@ const HOW_TO =
 /** Postgres refuses to run as root, who therefore runs it as "nobody": not every machine has the name. */
 const ROOT = process.getuid?.() === 0;
 const NOBODY = 65_534;
+/** "Nobody" cannot look into the folders of root. */
+const UNPACKED =
+  ROOT && !isOpenToAll(dirname(CACHE))
+    ? join(tmpdir(), 'nestjs-cmdx-postgres')
+    : join(CACHE, 'postgres');
 
 let found: PostgresBinary | undefined;
 
@@ -76,7 +79,7 @@ export async function preparePostgres(): Promise<void> {
     if (!findPostgres()) {
       unpackProgram({
         name: 'Postgres server',
-        folder: 'postgres',
+        folder: UNPACKED,
         packages: ['postgresql'],
         parts: /^postgresql-\d+$/,
         binaries: (root) =>
@@ -98,7 +101,7 @@ export function makeServerFolder(): string {
 
 /** The data folder of an empty server, made once per version: `initdb` takes longer than a start. */
 export async function postgresTemplate(): Promise<string> {
-  const { version, commandLine, options } = requirePostgres();
+  const { folder: programs, version, options } = requirePostgres();
   const name = `${version}${ROOT ? ' of nobody' : ''}`.replace(/[^\w.]+/g, '-');
   const template = join(CACHE, 'postgres-data', name);
   if (existsSync(template)) return template;
@@ -107,8 +110,7 @@ export async function postgresTemplate(): Promise<string> {
     const data = join(folder, 'data');
     const cluster = ['-D', data, '--locale=C', '--encoding=UTF8', '--wal-segsize=1', '--no-sync'];
     const access = ['--auth=trust', '--username=postgres'];
-    const { command, args } = commandLine('initdb', [...cluster, ...access]);
-    await run(command, args, { ...options, cwd: folder });
+    await run(join(programs, 'initdb'), [...cluster, ...access], { ...options, cwd: folder });
     mkdirSync(dirname(template), { recursive: true });
     const copy = `${template}.${process.pid}`;
     await copyFolder(data, copy);
@@ -134,34 +136,20 @@ function binaryIn(folder: string): PostgresBinary {
     TZ: 'GMT',
     ...(folder.startsWith(UNPACKED) && libraryPath(UNPACKED)),
   };
-  const direct = usable({
-    commandLine: (program, args) => ({ command: join(folder, program), args: [...args] }),
-    options: { env, ...(ROOT && { uid: NOBODY, gid: NOBODY }) },
-  });
-  // The programs may lie where only root can look; then the server is lent root's right to do so.
-  const user = [`--reuid=${NOBODY}`, `--regid=${NOBODY}`, '--clear-groups'];
-  const right = ['--inh-caps=+dac_override', '--ambient-caps=+dac_override'];
-  const lent = (): PostgresBinary | undefined =>
-    usable({
-      commandLine: (program, args) => ({
-        command: 'setpriv',
-        args: [...user, ...right, join(folder, program), ...args],
-      }),
-      options: { env },
-    });
-  const binary = direct ?? (ROOT ? lent() : undefined);
-  if (!binary) throw new Error(`${join(folder, 'postgres')} does not run`);
-  return binary;
-}
-
-function usable(binary: Omit<PostgresBinary, 'version'>): PostgresBinary | undefined {
-  const { command, args } = binary.commandLine('postgres', ['--version']);
-  const { status, stdout } = spawnSync(command, args, {
-    ...binary.options,
+  const program = join(folder, 'postgres');
+  const options = { env, ...(ROOT && { uid: NOBODY, gid: NOBODY }) };
+  const { stdout, error } = spawnSync(program, ['--version'], {
+    ...options,
     cwd: '/',
     encoding: 'utf8',
   });
-  return status === 0 ? { ...binary, version: stdout.trim() } : undefined;
+  if (!stdout) throw new Error(`${program} does not run`, { cause: error });
+  return { folder, version: stdout.trim(), options };
+}
+
+function isOpenToAll(folder: string): boolean {
+  const isOpen = (statSync(folder).mode & constants.S_IXOTH) !== 0;
+  return isOpen && (folder === dirname(folder) || isOpenToAll(dirname(folder)));
 }
 
 /** Where Debian's packages have the programs, newest first. */

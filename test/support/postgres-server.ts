@@ -67,6 +67,8 @@ const SETTINGS = {
   unix_socket_directories: '',
   max_connections: '100',
   shared_buffers: '16MB',
+  // In its data folder, where a killed server leaves nothing behind.
+  dynamic_shared_memory_type: 'mmap',
   fsync: 'off',
   full_page_writes: 'off',
   jit: 'off',
@@ -183,10 +185,9 @@ class PrivatePostgres implements PostgresServer {
       ...statements,
       ...settings,
     }).flatMap(([name, value]) => ['-c', `${name}=${value}`]);
-    const { commandLine, options } = requirePostgres();
-    const { command, args } = commandLine('postgres', ['-D', this.#data, ...assigned]);
+    const { folder, options } = requirePostgres();
     const log = openSync(this.logFile, 'a');
-    const child = spawn(command, args, {
+    const child = spawn(join(folder, 'postgres'), ['-D', this.#data, ...assigned], {
       ...options,
       cwd: this.#folder,
       stdio: ['ignore', log, log],

@@ -44,7 +44,7 @@ export function prepareRedis(): void {
   try {
     unpackProgram({
       name: 'redis-server',
-      folder: 'redis',
+      folder: UNPACKED,
       packages: ['redis-server', 'redis-tools'],
       binaries: (root) => [redisIn(root)],
     });
