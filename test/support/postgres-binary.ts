@@ -88,7 +88,7 @@ export async function preparePostgres(): Promise<void> {
     }
     await postgresTemplate();
   } catch (error) {
-    throw new Error(HOW_TO, { cause: error });
+    throw new Error(`${HOW_TO}\n${String(error)}`, { cause: error });
   }
 }
 
