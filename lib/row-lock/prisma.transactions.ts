@@ -14,10 +14,8 @@ export interface PrismaTransaction {
 
 /** What is needed of a client of Prisma. */
 export interface PrismaClientLike extends PrismaTransaction {
-  $transaction<T>(
-    body: (tx: never) => Promise<T>,
-    options?: { readonly timeout?: number; readonly maxWait?: number },
-  ): Promise<T>;
+  /** Called with a body and options. Its real type has overloads, which only this shape admits. */
+  $transaction(...args: never[]): Promise<unknown>;
 }
 
 export interface PrismaTransactionOptions {
@@ -70,10 +68,8 @@ export class PrismaTransactions extends Transactions<PrismaTransaction> {
   }
 
   run<T>(body: () => Promise<T>): Promise<T> {
-    return this.#client.$transaction(
-      (tx: PrismaTransaction) => this.#scope.run(tx, body),
-      this.#limits,
-    );
+    const inside = (tx: PrismaTransaction): Promise<T> => this.#scope.run(tx, body);
+    return this.#client.$transaction(...([inside, this.#limits] as never[])) as Promise<T>;
   }
 
   current(): PrismaTransaction | undefined {
