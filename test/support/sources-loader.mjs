@@ -1,6 +1,7 @@
 const SOURCES = {
   'nestjs-cmdx': '../../lib/index.ts',
   'nestjs-cmdx/redis': '../../lib/store/redis/index.ts',
+  'nestjs-cmdx/row-lock': '../../lib/row-lock.ts',
   'nestjs-cmdx/testing': '../../lib/testing/index.ts',
 };
 
