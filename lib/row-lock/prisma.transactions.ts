@@ -2,7 +2,15 @@ import { type Duration, toMilliseconds } from '../clock/duration.js';
 import { DefinitionError, show } from '../errors/definition.error.js';
 import { readStatement } from './lock-statement.js';
 import type { KeyValues } from './row-key.js';
-import { isEntity, isModel, makeTable, namedTable, type RowTarget, type Table } from './target.js';
+import {
+  isEntity,
+  isModel,
+  makeTable,
+  namedTable,
+  namesOf,
+  type RowTarget,
+  type Table,
+} from './target.js';
 import { TransactionScope } from './transaction-scope.js';
 import { type Row, Transactions } from './transactions.js';
 
@@ -32,11 +40,9 @@ const RUNTIME_MODELS = '_runtimeDataModel';
 interface RuntimeModel {
   readonly dbName?: string | null;
   readonly schema?: string | null;
-  readonly primaryKey?: { readonly fields: readonly string[] } | null;
   readonly fields: readonly {
     readonly name: string;
     readonly dbName?: string | null;
-    readonly isId?: boolean;
   }[];
 }
 
@@ -125,17 +131,16 @@ export function prismaTable(client: object, target: RowTarget, site: string): Ta
       `${site}: expected one of the models (${known}), got ${show(target.model)}; a table works too: { table: 'invoices', key: 'id' }`,
     );
   }
-  const ids =
-    model.primaryKey?.fields ?? model.fields.filter(({ isId }) => isId).map(({ name }) => name);
+  const columns = namesOf(target.key ?? 'id', site).map((property) => {
+    const field = model.fields.find(({ name }) => name === property);
+    if (field) return { property, column: field.dbName ?? property };
+    const fields = model.fields.map(({ name }) => name).join(', ');
+    throw new DefinitionError(
+      `${site} option "key": expected a field of ${target.model} (${fields}), got ${show(property)}`,
+    );
+  });
   const table = model.dbName ?? target.model;
-  return makeTable(
-    model.schema ? [model.schema, table] : [table],
-    ids.map((property) => ({
-      property,
-      column: model.fields.find(({ name }) => name === property)?.dbName ?? property,
-    })),
-    site,
-  );
+  return makeTable(model.schema ? [model.schema, table] : [table], columns, site);
 }
 
 export async function loadPrisma(

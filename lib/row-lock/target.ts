@@ -11,6 +11,8 @@ export interface TableTarget {
 /** A model of Prisma, by the name it has in the schema. */
 export interface ModelTarget {
   readonly model: string;
+  /** The field of its `@id`, or the fields of its `@@id` in order. Default `'id'`. */
+  readonly key?: string | readonly string[];
 }
 
 /** A class that the database library knows, such as an entity of TypeORM. */
@@ -85,15 +87,15 @@ export function namedTable(target: string | TableTarget, site: string): Table {
   if (parts.length < 1 || parts.length > 2) {
     throw new DefinitionError(`${site}: expected 'table' or 'schema.table', got ${show(table)}`);
   }
-  const columns = typeof key === 'string' ? [key] : key;
-  if (!Array.isArray(columns)) {
-    throw new DefinitionError(`${site} option "key": expected column names, got ${show(key)}`);
-  }
-  return makeTable(
-    parts,
-    columns.map((column: string) => ({ column, property: column })),
-    site,
-  );
+  const columns = namesOf(key, site).map((column) => ({ column, property: column }));
+  return makeTable(parts, columns, site);
+}
+
+/** One name, or several. @throws DefinitionError for anything else */
+export function namesOf(key: unknown, site: string): readonly string[] {
+  const names: unknown = typeof key === 'string' ? [key] : key;
+  if (Array.isArray(names) && names.every((name) => typeof name === 'string')) return names;
+  throw new DefinitionError(`${site} option "key": expected names, got ${show(key)}`);
 }
 
 /** Whether a value is written in one of the forms of a target. */
@@ -102,11 +104,8 @@ export function isRowTarget(value: unknown): value is RowTarget {
   if (typeof value === 'function') return isEntity(value);
   if (typeof value !== 'object' || value === null) return false;
   const { table, model } = value as { table?: unknown; model?: unknown };
-  const names = Object.keys(value);
-  return (
-    (typeof table === 'string' && names.every((name) => name === 'table' || name === 'key')) ||
-    (typeof model === 'string' && names.length === 1)
-  );
+  const names = Object.keys(value).filter((name) => name !== 'key');
+  return names.length === 1 && (typeof table === 'string' || typeof model === 'string');
 }
 
 export function isEntity(value: unknown): value is EntityTarget {

@@ -98,7 +98,8 @@ class Invoices {
 
   @WithRowLock('invoices', arg(0))
   async status(_id: number, @LockedRow() invoice?: Invoice): Promise<unknown> {
-    return [invoice?.status, ((await currentInvocation()?.row) as Invoice).status];
+    const row = (await currentInvocation()?.row) as Invoice | undefined;
+    return [invoice?.status, row?.status];
   }
 
   attempts = 0;

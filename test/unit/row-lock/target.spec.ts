@@ -37,7 +37,7 @@ describe('how is a name written in SQL?', () => {
     expect(() => namedTable({ table: 't', key: ['a', 'a'] }, 'test')).toThrow(
       'different key columns',
     );
-    expect(() => namedTable({ table: 't', key: 7 as never }, 'test')).toThrow('column names');
+    expect(() => namedTable({ table: 't', key: 7 as never }, 'test')).toThrow('expected names');
   });
 });
 
