@@ -22,7 +22,8 @@ export interface TypeOrmManager {
 
 /** What is needed of a `DataSource` of TypeORM. */
 export interface TypeOrmDataSource {
-  transaction<T>(body: (manager: never) => Promise<T>): Promise<T>;
+  // Of several signatures the last is compared: `never` fits whichever it is.
+  transaction: (...args: never[]) => Promise<unknown>;
   hasMetadata(entity: EntityTarget): boolean;
   getMetadata(entity: EntityTarget): {
     readonly tableName: string;
@@ -61,9 +62,8 @@ export class TypeOrmTransactions extends Transactions<TypeOrmManager> {
   }
 
   run<T>(body: () => Promise<T>): Promise<T> {
-    return this.#dataSource.transaction((manager: TypeOrmManager) =>
-      this.#scope.run(manager, body),
-    );
+    const inside = (manager: TypeOrmManager): Promise<T> => this.#scope.run(manager, body);
+    return this.#dataSource.transaction(inside as never) as Promise<T>;
   }
 
   current(): TypeOrmManager | undefined {
