@@ -234,6 +234,18 @@ const ROWS: readonly Row[] = [
     events: [...CLAIMED, 'task_started', 'task_executed', 'task_executed'],
   },
   {
+    outcome: 'the database ends the transaction',
+    kind: 'conflict',
+    throws: () => {
+      const metadata = { code: 'row_conflict', table: 'invoices', sqlState: '40001' } as const;
+      return new RowLockConflictError(metadata, { task: 'Invoices.pay', tid: 'a' }, undefined);
+    },
+    ...REPEATED_IN_VAIN,
+    gets: 'row_conflict',
+    sample: 'ignored',
+    claim: 'free',
+  },
+  {
     outcome: 'an HttpException below 500',
     kind: 'client_error',
     throws: () => new NotFoundException(),

@@ -28,8 +28,8 @@ describe('what does an outcome mean?', () => {
     expect(endings(({ claim }) => claim === 'tombstone')).toEqual(['unanswered', 'output_invalid']);
   });
 
-  it('a body is repeated after an error of its own only, never after a refusal, skip, fail or abort', () => {
-    expect(endings(({ retry }) => retry)).toEqual(['client_error', 'threw']);
+  it('a body is repeated after an error of its own or a conflict in the database, never after a refusal, skip, fail or abort', () => {
+    expect(endings(({ retry }) => retry)).toEqual(['conflict', 'client_error', 'threw']);
   });
 
   it('only an invalid input costs no quota', () => {
