@@ -17,6 +17,7 @@ import {
   skip,
   type Store,
   type TelemetryEventName,
+  RowLockConflictError,
 } from 'nestjs-cmdx';
 import { NEVER, Observable } from 'rxjs';
 import {
