@@ -1,6 +1,6 @@
 import { expect } from '@jest/globals';
 
-export const doors = ['.', './redis', './testing', './testing/bypass'] as const;
+export const doors = ['.', './redis', './row-lock', './testing', './testing/bypass'] as const;
 
 /** How an application names a door. */
 export function specifier(door: string): string {

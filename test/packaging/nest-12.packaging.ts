@@ -33,6 +33,7 @@ describe('An application on Nest 12, without ioredis', () => {
       expect(await consumer.report(format, 'imports.js', ...doors.map(specifier))).toEqual({
         'nestjs-cmdx': 'opens',
         'nestjs-cmdx/redis': 'needs ioredis',
+        'nestjs-cmdx/row-lock': 'opens',
         'nestjs-cmdx/testing': 'opens',
         'nestjs-cmdx/testing/bypass': 'opens',
       });

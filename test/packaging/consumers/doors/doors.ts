@@ -11,6 +11,7 @@ import {
   input,
 } from 'nestjs-cmdx';
 import { RedisStore } from 'nestjs-cmdx/redis';
+import { PgTransactions, RowLocks, WithRowLock } from 'nestjs-cmdx/row-lock';
 import { ManualClock, withoutPolicies } from 'nestjs-cmdx/testing';
 import 'nestjs-cmdx/testing/bypass';
 
@@ -26,6 +27,11 @@ export class Accounts {
   @RateLimit(input('id'), { max: 2, per: 60, limiter: 'leaky_bucket' })
   async close(order: { id: string }): Promise<string> {
     return order.id;
+  }
+
+  @WithRowLock('accounts', (id: string) => id, { wait: 0 })
+  async lockRow(id: string): Promise<string> {
+    return id;
   }
 
   // @ts-expect-error a guarded method is asynchronous
@@ -54,6 +60,16 @@ export const modules = [
 
 // @ts-expect-error no such option
 CmdxModule.forRoot({ stroe: new MemoryStore() });
+
+export const pool = {
+  connect: async (): Promise<never> => {
+    throw new Error('never run');
+  },
+};
+CmdxModule.forRoot({ rowLock: new PgTransactions({ pool }) });
+
+export const rename = (locks: RowLocks): Promise<string> =>
+  locks.withLock('accounts', ['a', 'b'], (rows: { name: string }[]) => rows[0]?.name ?? '');
 
 export const bare: Accounts = withoutPolicies(new Accounts());
 
