@@ -22,9 +22,12 @@ import {
   Telemetry,
 } from 'nestjs-cmdx';
 import { ManualClock, RecordingTelemetry } from 'nestjs-cmdx/testing';
+import { PgTransactions } from 'nestjs-cmdx/row-lock';
+import { Pool } from 'pg';
 import { lastValueFrom, type Observable, toArray } from 'rxjs';
 import { stopDate } from '../support/dates.js';
 import { README, snippets, writeSnippets } from '../support/readme.js';
+import { borrowPostgres } from '../support/postgres-server.js';
 import { borrowRedis } from '../support/redis-server.js';
 import { passing, until } from '../support/time.js';
 import { startUpstream, type UpstreamAnswer } from '../support/upstream.js';
@@ -113,6 +116,16 @@ class SickRates {
   }
 }
 
+/** A pool on a database with those tables. */
+async function poolWith(tables: string, pool = new Pool()): Promise<Pool> {
+  const databases = await borrowPostgres();
+  closers.push(() => databases.stop());
+  Object.assign(pool.options, { connectionString: await databases.createDatabase() });
+  closers.push(() => pool.end());
+  await pool.query(tables);
+  return pool;
+}
+
 /** What each snippet claims, by its heading. */
 const claims: Readonly<Record<string, (exports: Exports) => Promise<void>>> = {
   'One real example': async ({ AppModule }) => {
@@ -127,6 +140,49 @@ const claims: Readonly<Record<string, (exports: Exports) => Promise<void>>> = {
     for (let i = 0; i < 5; i++)
       expect((await request('/auth/forgot-password', forgot)).status).toBe(201);
     expect((await request('/auth/forgot-password', forgot)).status).toBe(429);
+  },
+
+  '@WithRowLock': async ({ BillingModule, Invoices, pool: unconnected }) => {
+    const pool = await poolWith(
+      `CREATE TABLE invoices (id text PRIMARY KEY, amount int, status text);
+       CREATE TABLE payments (invoice text, amount int);
+       INSERT INTO invoices VALUES ('a', 5, 'new')`,
+      unconnected as unknown as Pool,
+    );
+    const { app } = await boot({ imports: [BillingModule as Type] });
+    const invoices = app.get(Invoices as Type<Instance>);
+    const ends = await Promise.all(
+      Array.from({ length: 5 }, () =>
+        invoices['pay']?.('a').catch((error: Error) => error.message),
+      ),
+    );
+    expect(ends.filter((end) => end === 5)).toHaveLength(1);
+    expect(ends.filter((end) => end === 'This invoice is paid.')).toHaveLength(4);
+    expect((await pool.query('SELECT * FROM payments')).rows).toEqual([
+      { invoice: 'a', amount: 5 },
+    ]);
+    await expect(invoices['pay']?.('b')).rejects.toMatchObject({ code: 'row_missing' });
+  },
+
+  RowLocks: async ({ Transfers }) => {
+    const pool = await poolWith(
+      `CREATE TABLE accounts (id text PRIMARY KEY, balance int);
+       INSERT INTO accounts VALUES ('a', 10), ('b', 10)`,
+    );
+    const rowLock = new PgTransactions({ pool });
+    const { app } = await boot({ providers: [Transfers as Type] }, { rowLock });
+    const transfers = app.get(Transfers as Type<Instance>);
+    const moves = Array.from({ length: 10 }, (_, each) =>
+      each % 2 === 0 ? transfers['move']?.('a', 'b', 3) : transfers['move']?.('b', 'a', 3),
+    );
+    const ends = await Promise.allSettled(moves);
+    const { rows } = await pool.query<{ balance: number }>('SELECT * FROM accounts ORDER BY id');
+    expect(rows.map(({ balance }) => balance).reduce((sum, each) => sum + each)).toBe(20);
+    expect(
+      ends.every((end) => end.status === 'fulfilled' || end.reason.message === 'not enough'),
+    ).toBe(true);
+    const emptied = transfers['move']?.('a', 'b', 21);
+    await expect(emptied).rejects.toThrow('not enough');
   },
 
   'Payments by key': async ({ PaymentsController }) => {

@@ -133,6 +133,7 @@ describe('which names are there?', () => {
       'policy_bypassed',
       'rate_limit_admitted',
       'rate_limit_exceeded',
+      'row_locked',
       'store_error',
       'task_executed',
       'task_retried',
