@@ -42,16 +42,17 @@ say(
     .join(', '),
 );
 
-say('\nIn memory: CPU nanoseconds per guarded call above the bare method, median (min to max)');
-const calls = await measureCalls(settings.calls);
-say(formatCalls(calls));
-
+// First, while neither side has been compiled for anything else.
 say(
   '\nThe whole envelope in memory: CPU nanoseconds per call, median (min to max), beside cockatiel, ' +
     'rate-limiter-flexible, async-mutex and a Map doing the same work',
 );
 const envelope = await measureEnvelope(settings.envelope);
 say(formatEnvelope(envelope));
+
+say('\nIn memory: CPU nanoseconds per guarded call above the bare method, median (min to max)');
+const calls = await measureCalls(settings.calls);
+say(formatCalls(calls));
 
 say(
   '\nOn Redis: microseconds per call, one after the other, p50, median of the rounds (min to max)',
