@@ -22,19 +22,15 @@ export function lockingRows(run: Run, planned: PlannedRowLock, body: Body): Body
     if (!applies) return body();
     const { target, locking, onBusy, site, key } = planned;
     const request = { target, id, locking, onBusy, site, fromRequest: isFromRequest(run, key) };
-    let joined = false;
+    const transactions = run.runtime.transactions as Transactions;
+    // Asked before: what fails while the lock is asked for spoils a joined transaction as well.
+    const joined = transactions.current() !== undefined;
     try {
-      return await underLock(
-        run.runtime.transactions as Transactions,
-        request,
-        asker(run),
-        (held) => {
-          joined = held.joined;
-          let row: Promise<unknown> | undefined;
-          run.readRow = () => (row ??= held.read().then((rows) => shown(rows, id)));
-          return planned.rowAt === undefined ? callBody(body) : withRow(run, planned.rowAt, body);
-        },
-      );
+      return await underLock(transactions, request, asker(run), (held) => {
+        let row: Promise<unknown> | undefined;
+        run.readRow = () => (row ??= held.read().then((rows) => shown(rows, id)));
+        return planned.rowAt === undefined ? callBody(body) : withRow(run, planned.rowAt, body);
+      });
     } catch (error) {
       if (joined && sqlStateOf(error) !== undefined) run.spoiled = true;
       // Its own, not one of a nested call.

@@ -12,7 +12,6 @@ import { isKeyProblem } from '../keys/key-resolver.js';
 import { ROW_LOCK_MODES, type WithRowLockOptions } from '../policies/options.js';
 import { once } from '../process-wide.js';
 import type { Patience } from './lock-statement.js';
-
 import { lockRows, type Locked, readRows, type Within, withinTransaction } from './locking.js';
 import type { KeyValues, RowId } from './row-key.js';
 import { conflictOf } from './sql-state.js';
@@ -43,8 +42,6 @@ export type RowsOf<I, R> = I extends readonly unknown[] ? R[] : R;
 /** Rows that are locked, in the transaction that holds the locks. */
 export interface Held {
   readonly tx: unknown;
-  readonly joined: boolean;
-  readonly keys: readonly KeyValues[];
   /** Reads them, under the lock. */
   read(): Promise<(Row | undefined)[]>;
 }
@@ -87,7 +84,7 @@ export async function underLock<T>(
       const keys = await take(transactions, within, table, request, asker);
       const read = (): Promise<(Row | undefined)[]> =>
         readRows(transactions, within.tx, request.target, table, keys);
-      return body({ ...within, keys, read });
+      return body({ tx: within.tx, read });
     });
   } catch (error) {
     const state = joined ? undefined : conflictOf(error);
@@ -163,14 +160,7 @@ class RowLocksService {
       throw new DefinitionError(`${site}: expected a function, got ${show(body)}`);
     }
     const locking = resolveRowLocking(options, site);
-    const request = {
-      target: checkedTarget(target, site),
-      id,
-      locking,
-      onBusy: 'fail',
-      site,
-      fromRequest: false,
-    } as const;
+    const request = requestOf(target, id, locking, site);
     return underLock(transactions, request, this.asker(site), async (held) =>
       body(shown(await held.read(), id) as RowsOf<I, R>, held.tx),
     );
@@ -194,14 +184,7 @@ class RowLocksService {
     const site = 'RowLocks.lock';
     const transactions = this.#transactions(site);
     const locking = lockingOf(options.clause ?? 'FOR UPDATE', site);
-    const request = {
-      target: checkedTarget(target, site),
-      id,
-      locking,
-      onBusy: 'fail',
-      site,
-      fromRequest: false,
-    } as const;
+    const request = requestOf(target, id, locking, site);
     if (transactions.current() === undefined) throw new NoTransactionError(site);
     return underLock(
       transactions,
@@ -267,8 +250,16 @@ function lockingOf(clause: string, site: string): ResolvedRowLocking {
   return resolveRowLocking({ mode, wait, lockFree: clause.endsWith(' SKIP LOCKED') }, site);
 }
 
-function checkedTarget(target: RowTarget, site: string): RowTarget {
-  if (isRowTarget(target)) return target;
+/** @throws DefinitionError for what is no target */
+function requestOf(
+  target: RowTarget,
+  id: RowId,
+  locking: ResolvedRowLocking,
+  site: string,
+): RowRequest {
+  if (isRowTarget(target)) {
+    return { target, id, locking, onBusy: 'fail', site, fromRequest: false };
+  }
   throw new DefinitionError(
     `${site}: expected a table, { table, key }, an entity or { model }, got ${show(target)}`,
   );

@@ -13,7 +13,7 @@ import {
   skip,
   WithRowLock,
 } from 'nestjs-cmdx';
-import { PgTransactions } from 'nestjs-cmdx/row-lock';
+import { PgTransactions, TransactionAbortedError } from 'nestjs-cmdx/row-lock';
 import { Pool, type PoolClient } from 'pg';
 import { boot, closeApplicationsAfterEach } from '../../support/application.js';
 import { borrowPostgres, type PostgresDatabases } from '../../support/postgres-server.js';
@@ -101,6 +101,10 @@ class Invoices {
     const row = (await currentInvocation()?.row) as Invoice | undefined;
     return [invoice?.status, row?.status];
   }
+
+  @RetryOn(Error, { delay: '1ms' })
+  @WithRowLock('invoices', arg(0))
+  async stubborn(_id: number): Promise<void> {}
 
   attempts = 0;
 
@@ -251,6 +255,19 @@ describe('the transaction', () => {
     });
     await letGo();
     expect(await payments()).toBe(2);
+  });
+
+  it('that is spoiled and not its own is not tried again, wherever it failed', async () => {
+    const { invoices, telemetry } = await bootInvoices();
+    const outer = invoices.payNow(1, async () => {
+      await client()
+        .query('SELECT 1 / 0')
+        .catch(() => undefined);
+      await expect(invoices.stubborn(2)).rejects.toMatchObject({ code: '25P02' });
+    });
+    // Its own COMMIT would have been a ROLLBACK that nobody is told of.
+    await expect(outer).rejects.toBeInstanceOf(TransactionAbortedError);
+    expect(telemetry.names).not.toContain('task_retried');
   });
 });
 
