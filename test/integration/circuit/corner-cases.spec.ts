@@ -11,11 +11,11 @@ import {
   SystemClock,
 } from 'nestjs-cmdx';
 import { RedisStore } from 'nestjs-cmdx/redis';
-import { boot, closeApplicationsAfterEach } from '../support/application.js';
-import { bootMessage } from '../support/definition.js';
-import { startRedis } from '../support/redis-server.js';
-import { TcpProxy } from '../support/tcp-proxy.js';
-import { refuseUnhandledRejections } from '../support/unhandled-rejections.js';
+import { boot, closeApplicationsAfterEach } from '../../support/application.js';
+import { bootMessage } from '../../support/definition.js';
+import { startRedis } from '../../support/redis-server.js';
+import { TcpProxy } from '../../support/tcp-proxy.js';
+import { refuseUnhandledRejections } from '../../support/unhandled-rejections.js';
 
 closeApplicationsAfterEach();
 refuseUnhandledRejections();
