@@ -1,4 +1,4 @@
-import { afterEach, describe, expect, it, jest } from '@jest/globals';
+import { afterAll, afterEach, beforeAll, describe, expect, it, jest } from '@jest/globals';
 import {
   Controller,
   Get,
@@ -27,7 +27,7 @@ import { Pool } from 'pg';
 import { lastValueFrom, type Observable, toArray } from 'rxjs';
 import { stopDate } from '../support/dates.js';
 import { README, snippets, writeSnippets } from '../support/readme.js';
-import { borrowPostgres } from '../support/postgres-server.js';
+import { borrowPostgres, type PostgresDatabases } from '../support/postgres-server.js';
 import { borrowRedis } from '../support/redis-server.js';
 import { passing, until } from '../support/time.js';
 import { startUpstream, type UpstreamAnswer } from '../support/upstream.js';
@@ -116,10 +116,14 @@ class SickRates {
   }
 }
 
+let databases: PostgresDatabases;
+beforeAll(async () => {
+  databases = await borrowPostgres();
+}, 60_000);
+afterAll(() => databases.stop());
+
 /** A pool on a database with those tables. */
 async function poolWith(tables: string, pool = new Pool()): Promise<Pool> {
-  const databases = await borrowPostgres();
-  closers.push(() => databases.stop());
   Object.assign(pool.options, { connectionString: await databases.createDatabase() });
   closers.push(() => pool.end());
   await pool.query(tables);

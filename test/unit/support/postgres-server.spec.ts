@@ -1,9 +1,9 @@
-import { spawn } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { afterEach, describe, expect, it } from '@jest/globals';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import { Client } from 'pg';
 import {
   type PostgresOptions,
@@ -163,26 +163,37 @@ describe('a private Postgres server', () => {
     expect(await ask(client, 'SHOW deadlock_timeout')).toEqual(['123ms']);
   });
 
-  it('ends, and leaves no folder, when the process that started it is killed', async () => {
-    const support = join(dirname(fileURLToPath(import.meta.url)), '../../support');
-    const program = `
-      const { startPostgres } = await import('./postgres-server.ts');
-      const { pid, logFile } = await startPostgres();
-      console.log(JSON.stringify({ pid, logFile }));
-      setInterval(() => undefined, 1_000);`;
-    const child = spawn(
-      process.execPath,
-      ['--no-warnings', '--import', './register-typescript.mjs', '--input-type=module', '-'],
-      { cwd: support, stdio: ['pipe', 'pipe', 'inherit'] },
-    );
-    child.stdin.end(program);
-    const [output] = (await once(child.stdout, 'data')) as [Buffer];
-    const { pid, logFile } = JSON.parse(String(output)) as { pid: number; logFile: string };
-    expect(runs(pid)).toBe(true);
+  describe('that another process has started', () => {
+    let child: ChildProcess;
+    let started: { readonly pid: number; readonly logFile: string };
 
-    child.kill('SIGKILL');
+    // How long a process of TypeScript takes to begin is not the question.
+    beforeAll(async () => {
+      const support = join(dirname(fileURLToPath(import.meta.url)), '../../support');
+      const program = `
+        const { startPostgres } = await import('./postgres-server.ts');
+        const { pid, logFile } = await startPostgres();
+        process.send({ pid, logFile });
+        setInterval(() => undefined, 1_000);`;
+      child = spawn(
+        process.execPath,
+        ['--no-warnings', '--import', './register-typescript.mjs', '--input-type=module', '-'],
+        { cwd: support, stdio: ['pipe', 'inherit', 'inherit', 'ipc'] },
+      );
+      child.stdin?.end(program);
+      [started] = (await once(child, 'message')) as [typeof started];
+    }, 60_000);
 
-    await until(() => !runs(pid) && !existsSync(dirname(logFile)), 'the end of the server');
+    afterAll(() => void child.kill('SIGKILL'));
+
+    it('ends, and leaves no folder, when that process is killed', async () => {
+      const { pid, logFile } = started;
+      expect(runs(pid)).toBe(true);
+
+      child.kill('SIGKILL');
+
+      await until(() => !runs(pid) && !existsSync(dirname(logFile)), 'the end of the server');
+    });
   });
 
   it.each(['stopped', 'killed', 'killed and started again'])(
