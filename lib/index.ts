@@ -175,6 +175,10 @@ export {
 } from './errors/definition.error.js';
 export { isLeaseLostError, LeaseLostError } from './errors/lease-lost.error.js';
 export { isNoTransactionError, NoTransactionError } from './errors/no-transaction.error.js';
+export {
+  isTransactionAbortedError,
+  TransactionAbortedError,
+} from './errors/transaction-aborted.error.js';
 export { isStoreError, StoreError } from './errors/store.error.js';
 export type { StoreErrorReason } from './errors/store.error.js';
 

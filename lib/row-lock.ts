@@ -2,6 +2,10 @@
 export { LockedRow } from './decorators/locked-row.js';
 export { WithRowLock } from './decorators/with-row-lock.js';
 export { isNoTransactionError, NoTransactionError } from './errors/no-transaction.error.js';
+export {
+  isTransactionAbortedError,
+  TransactionAbortedError,
+} from './errors/transaction-aborted.error.js';
 export { RowLockConflictError, RowLockedError, RowMissingError } from './errors/refusals.js';
 export { currentTransaction } from './row-lock/locking.js';
 export { RowLocks } from './row-lock/row-locks.js';

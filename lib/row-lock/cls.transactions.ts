@@ -1,4 +1,5 @@
 import { DefinitionError, show } from '../errors/definition.error.js';
+import { committing } from './committing.js';
 import { readStatement } from './lock-statement.js';
 import {
   loadPrisma,
@@ -43,7 +44,9 @@ export class ClsTransactions extends Transactions {
   }
 
   run<T>(body: () => Promise<T>): Promise<T> {
-    return this.#host.withTransaction(body);
+    return this.#host.withTransaction(() =>
+      committing(body, (sql) => this.query(this.#host.tx, sql, [])),
+    );
   }
 
   current(): unknown {

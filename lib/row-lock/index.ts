@@ -1,11 +1,6 @@
 export { ClsTransactions, type ClsTransactionHost } from './cls.transactions.js';
-export {
-  type PgClient,
-  type PgPool,
-  PgTransactions,
-  type PgTransactionOptions,
-  TransactionAbortedError,
-} from './pg.transactions.js';
+export { type PgClient, type PgPool, PgTransactions } from './pg.transactions.js';
+export type { IsolationLevel, IsolationOptions } from './isolation.js';
 export {
   type PrismaClientLike,
   PrismaTransactions,

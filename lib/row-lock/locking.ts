@@ -2,7 +2,7 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import { KeyProblem } from '../keys/key-resolver.js';
 import type { RowLockMode } from '../policies/options.js';
 import { once } from '../process-wide.js';
-import { lockStatement, type Patience } from './lock-statement.js';
+import { keyAlias, lockStatement, type Patience } from './lock-statement.js';
 import { keysOf, type KeyValues } from './row-key.js';
 import { conflictOf, isImpossibleKey, LOCK_NOT_AVAILABLE, sqlStateOf } from './sql-state.js';
 import type { RowTarget, Table } from './target.js';
@@ -10,28 +10,33 @@ import type { Row, Transactions } from './transactions.js';
 
 /** What is wanted of a lock. */
 export interface Wanted {
-  readonly target: RowTarget;
   readonly table: Table;
   readonly id: unknown;
   readonly mode: RowLockMode;
   readonly patience: Patience;
 }
 
+/** A row that is locked. */
+export interface LockedRowKey {
+  /** As it was asked for. */
+  readonly key: KeyValues;
+  /** As the database has it: a number that was asked for as a text, a uuid in lower case. */
+  readonly stored: readonly unknown[];
+}
+
 /** What came of asking for a lock. */
 export type Locked =
   | {
       readonly kind: 'locked';
-      /** Of the rows that are locked. */
-      readonly keys: readonly KeyValues[];
-      /** Whether a row that was asked for is not there; of what `skip locked` leaves out nobody knows. */
-      readonly missing: boolean;
+      /** In the order in which they were asked for; `undefined` for a row that is not there. */
+      readonly rows: readonly (LockedRowKey | undefined)[];
       readonly waitedMs: number;
     }
   | { readonly kind: 'busy'; readonly cause: unknown; readonly waitedMs: number };
 
 /** Whose transaction is open here, for {@link currentTransaction}. */
 const ambient = once('transactions', () => new AsyncLocalStorage<Transactions | undefined>());
-/** Of one transaction, the lock that is being asked for: savepoints of two would be entangled. */
+/** Of one transaction, what is being asked: savepoints of two would be entangled. */
 const underWay = once('row locks under way', () => new WeakMap<object, Promise<unknown>>());
 
 const SAVEPOINT = 'cmdx_row_lock';
@@ -111,14 +116,12 @@ async function ask<Tx>(
   const since = performance.now();
   const waitedMs = (): number => performance.now() - since;
   try {
-    const rows = await transactions.query(tx, sql, values);
-    if (patience === 'skip locked') {
-      const left = keys.filter((key) => rows.some((row) => isOf(table, row, key, 'column')));
-      if (left.length === 0) return { kind: 'busy', cause: undefined, waitedMs: waitedMs() };
-      return { kind: 'locked', keys: left, missing: false, waitedMs: waitedMs() };
-    }
-    const found = patience === 'nowait' ? rows.length : countOf(rows[0]);
-    return { kind: 'locked', keys, missing: found < keys.length, waitedMs: waitedMs() };
+    const rows = rowsInOrder(table, keys, await transactions.query(tx, sql, values));
+    if (patience !== 'skip locked') return { kind: 'locked', rows, waitedMs: waitedMs() };
+    // What is left out is held by others, or not there: nobody knows.
+    const found = rows.filter((row) => row !== undefined);
+    if (found.length === 0) return { kind: 'busy', cause: undefined, waitedMs: waitedMs() };
+    return { kind: 'locked', rows: found, waitedMs: waitedMs() };
   } catch (error) {
     const state = sqlStateOf(error);
     if (state === LOCK_NOT_AVAILABLE) {
@@ -131,32 +134,51 @@ async function ask<Tx>(
   }
 }
 
+function rowsInOrder(
+  table: Table,
+  keys: readonly KeyValues[],
+  answer: readonly Row[],
+): (LockedRowKey | undefined)[] {
+  const rows: (LockedRowKey | undefined)[] = keys.map(() => undefined);
+  for (const each of answer as readonly Readonly<Record<string, unknown>>[]) {
+    const place = each['place'];
+    if (place === null) continue;
+    const key = keys[Number(place)] as KeyValues;
+    const stored = table.key.map((_, position) => each[keyAlias(position)]);
+    rows[Number(place)] = { key, stored };
+  }
+  return rows;
+}
+
 /**
- * Reads the rows of these keys, as the database library maps them.
+ * Reads rows that are locked, as the database library maps them.
  *
- * @returns one per key, in their order; `undefined` where there is none
+ * @returns in the same order; `undefined` for those that are missing, or that the library does not show
  */
 export async function readRows<Tx>(
   transactions: Transactions<Tx>,
   tx: Tx,
   target: RowTarget,
   table: Table,
-  keys: readonly KeyValues[],
+  locked: readonly (LockedRowKey | undefined)[],
 ): Promise<(Row | undefined)[]> {
-  const rows = await transactions.load(tx, target, table, keys);
-  return keys.map((key) => rows.find((row) => isOf(table, row, key, 'property')));
+  const keys = locked.flatMap((each) => (each ? [each.key] : []));
+  if (keys.length === 0) return locked.map(() => undefined);
+  const rows = await inTurn(tx as object, () => transactions.load(tx, target, table, keys));
+  if (locked.length === 1) return [rows[0]];
+  return locked.map((each) => each && rows.find((row) => isOf(table, row, each)));
 }
 
-/** Compares texts: a driver may answer a number as a text, or a uuid in lower case. */
-function isOf(table: Table, row: Row, key: KeyValues, named: 'column' | 'property'): boolean {
-  return table.key.every((column, position) => {
-    const value = (row as Readonly<Record<string, unknown>>)[column[named]];
-    return String(value).toLowerCase() === String(key[position]).toLowerCase();
+function isOf(table: Table, row: Row, { key, stored }: LockedRowKey): boolean {
+  return table.key.every(({ property }, position) => {
+    const value = textOf((row as Readonly<Record<string, unknown>>)[property]);
+    return value === textOf(stored[position]) || value === textOf(key[position]);
   });
 }
 
-function countOf(row: Row | undefined): number {
-  return Number((row as { readonly locked?: unknown } | undefined)?.locked ?? 0);
+/** Drivers and libraries differ in what they answer a number with, or a time. */
+function textOf(value: unknown): string {
+  return value instanceof Date ? value.toISOString() : String(value);
 }
 
 /** One after the other, whatever became of the one before. */

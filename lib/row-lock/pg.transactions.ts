@@ -1,5 +1,7 @@
 import { DefinitionError, show } from '../errors/definition.error.js';
+import { TransactionAbortedError } from '../errors/transaction-aborted.error.js';
 import { outside } from '../process-wide.js';
+import { checkIsolation, type IsolationOptions } from './isolation.js';
 import { readStatement } from './lock-statement.js';
 import type { KeyValues } from './row-key.js';
 import { isEntity, isModel, namedTable, type RowTarget, type Table } from './target.js';
@@ -22,24 +24,6 @@ export interface PgPool {
   connect(): Promise<PgClient>;
 }
 
-/** How a transaction is begun. */
-export interface PgTransactionOptions {
-  /** Default: the database's own, usually `read committed`. */
-  readonly isolationLevel?: 'read committed' | 'repeatable read' | 'serializable';
-}
-
-/** A transaction that was to be committed, and of which the database had already given up. */
-export class TransactionAbortedError extends Error {
-  constructor() {
-    super(
-      'The transaction was rolled back: an earlier statement in it had failed, and that error was caught. Nothing was saved.',
-    );
-    this.name = 'TransactionAbortedError';
-  }
-}
-
-const LEVELS: readonly unknown[] = [undefined, 'read committed', 'repeatable read', 'serializable'];
-
 /**
  * Transactions of plain `pg`: one client of the pool each, found again by the async context. What
  * runs inside asks `currentTransaction<PoolClient>()` for it.
@@ -50,18 +34,15 @@ export class PgTransactions<Client extends PgClient = PgClient> extends Transact
   readonly #begin: string;
 
   /** @throws DefinitionError unless `pool` is a pool, and the isolation level one of Postgres */
-  constructor({ pool, isolationLevel }: { readonly pool: PgPool } & PgTransactionOptions) {
+  constructor({ pool, isolationLevel }: { readonly pool: PgPool } & IsolationOptions) {
     super();
+    const site = 'new PgTransactions()';
     if (typeof (pool as Partial<PgPool> | undefined)?.connect !== 'function') {
-      throw new DefinitionError(`new PgTransactions(): expected a Pool of pg, got ${show(pool)}`);
-    }
-    if (!LEVELS.includes(isolationLevel)) {
-      throw new DefinitionError(
-        `new PgTransactions() option "isolationLevel": expected one of ${LEVELS.slice(1).join(', ')}, got ${show(isolationLevel)}`,
-      );
+      throw new DefinitionError(`${site}: expected a Pool of pg, got ${show(pool)}`);
     }
     this.#pool = pool;
-    this.#begin = isolationLevel ? `BEGIN ISOLATION LEVEL ${isolationLevel}` : 'BEGIN';
+    const level = checkIsolation(isolationLevel, site);
+    this.#begin = level ? `BEGIN ISOLATION LEVEL ${level}` : 'BEGIN';
   }
 
   async run<T>(body: () => Promise<T>): Promise<T> {

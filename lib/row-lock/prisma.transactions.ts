@@ -1,7 +1,9 @@
 import { type Duration, toMilliseconds } from '../clock/duration.js';
 import { DefinitionError, show } from '../errors/definition.error.js';
+import { committing } from './committing.js';
+import { checkIsolation, type IsolationLevel, type IsolationOptions } from './isolation.js';
 import { readStatement } from './lock-statement.js';
-import type { KeyValues } from './row-key.js';
+import type { KeyPart, KeyValues } from './row-key.js';
 import {
   isEntity,
   isModel,
@@ -26,12 +28,19 @@ export interface PrismaClientLike extends PrismaTransaction {
   $transaction(...args: never[]): Promise<unknown>;
 }
 
-export interface PrismaTransactionOptions {
+export interface PrismaTransactionOptions extends IsolationOptions {
   /** How long a transaction may take before Prisma ends it. Default 60 s (Prisma's own is 5 s). */
   readonly timeout?: Duration;
   /** How long Prisma waits for a connection. Default 5 s. */
   readonly maxWait?: Duration;
 }
+
+/** What Prisma calls them. */
+const LEVELS: Readonly<Record<IsolationLevel, string>> = {
+  'read committed': 'ReadCommitted',
+  'repeatable read': 'RepeatableRead',
+  serializable: 'Serializable',
+};
 
 /** Where a client of Prisma keeps what it knows of its models; no part of its public interface. */
 const RUNTIME_MODELS = '_runtimeDataModel';
@@ -43,8 +52,19 @@ interface RuntimeModel {
   readonly fields: readonly {
     readonly name: string;
     readonly dbName?: string | null;
+    readonly type: string;
   }[];
 }
+
+/** Of the types of a field, what Prisma's own queries want: a number of a path is a text. */
+const CASTS: Readonly<Record<string, (value: KeyPart) => unknown>> = {
+  Int: Number,
+  BigInt,
+  Float: Number,
+  Decimal: String,
+  String,
+  DateTime: (value) => new Date(String(value)),
+};
 
 /**
  * Transactions of Prisma 7 with a driver adapter for Postgres. What runs inside asks
@@ -53,13 +73,18 @@ interface RuntimeModel {
 export class PrismaTransactions extends Transactions<PrismaTransaction> {
   readonly #scope = new TransactionScope<PrismaTransaction>();
   readonly #client: PrismaClientLike;
-  readonly #limits: { readonly timeout: number; readonly maxWait: number };
+  readonly #options: {
+    readonly timeout: number;
+    readonly maxWait: number;
+    readonly isolationLevel?: string;
+  };
 
   /** @throws DefinitionError unless `client` is a client of Prisma */
   constructor({
     client,
     timeout = 60,
     maxWait = 5,
+    isolationLevel,
   }: { readonly client: PrismaClientLike } & PrismaTransactionOptions) {
     super();
     const site = 'new PrismaTransactions()';
@@ -67,15 +92,21 @@ export class PrismaTransactions extends Transactions<PrismaTransaction> {
       throw new DefinitionError(`${site}: expected a client of Prisma, got ${show(client)}`);
     }
     this.#client = client;
-    this.#limits = {
+    const level = checkIsolation(isolationLevel, site);
+    this.#options = {
       timeout: toMilliseconds(timeout, `${site} option "timeout"`),
       maxWait: toMilliseconds(maxWait, `${site} option "maxWait"`),
+      ...(level && { isolationLevel: LEVELS[level] }),
     };
   }
 
   run<T>(body: () => Promise<T>): Promise<T> {
-    const inside = (tx: PrismaTransaction): Promise<T> => this.#scope.run(tx, body);
-    return this.#client.$transaction(...([inside, this.#limits] as never[])) as Promise<T>;
+    const inside = (tx: PrismaTransaction): Promise<T> =>
+      committing(
+        () => this.#scope.run(tx, body),
+        (sql) => tx.$queryRawUnsafe(sql),
+      );
+    return this.#client.$transaction(...([inside, this.#options] as never[])) as Promise<T>;
   }
 
   current(): PrismaTransaction | undefined {
@@ -133,7 +164,9 @@ export function prismaTable(client: object, target: RowTarget, site: string): Ta
   }
   const columns = namesOf(target.key ?? 'id', site).map((property) => {
     const field = model.fields.find(({ name }) => name === property);
-    if (field) return { property, column: field.dbName ?? property };
+    if (field) {
+      return { property, column: field.dbName ?? property, cast: CASTS[field.type] ?? String };
+    }
     const fields = model.fields.map(({ name }) => name).join(', ');
     throw new DefinitionError(
       `${site} option "key": expected a field of ${target.model} (${fields}), got ${show(property)}`,
@@ -158,7 +191,12 @@ export async function loadPrisma(
     model.charAt(0).toLowerCase() + model.slice(1)
   ] as PrismaDelegate;
   const where = keys.map((key) =>
-    Object.fromEntries(table.key.map(({ property }, position) => [property, key[position]])),
+    Object.fromEntries(
+      table.key.map(({ property, cast = String }, position) => [
+        property,
+        cast(key[position] as KeyPart),
+      ]),
+    ),
   );
   return delegate.findMany({ where: { OR: where } });
 }

@@ -12,8 +12,15 @@ import { isKeyProblem } from '../keys/key-resolver.js';
 import { ROW_LOCK_MODES, type WithRowLockOptions } from '../policies/options.js';
 import { once } from '../process-wide.js';
 import type { Patience } from './lock-statement.js';
-import { lockRows, type Locked, readRows, type Within, withinTransaction } from './locking.js';
-import type { KeyValues, RowId } from './row-key.js';
+import {
+  lockRows,
+  type Locked,
+  type LockedRowKey,
+  readRows,
+  type Within,
+  withinTransaction,
+} from './locking.js';
+import type { RowId, RowKey } from './row-key.js';
 import { conflictOf } from './sql-state.js';
 import { isRowTarget, type RowTarget, type Table } from './target.js';
 import type { Row, Transactions } from './transactions.js';
@@ -36,13 +43,21 @@ export type LockClause = `${(typeof STRENGTHS)[number]}${'' | ' NOWAIT' | ' SKIP
 /** How long a lock is waited for where nobody says. */
 export const DEFAULT_WAIT = 5;
 
-/** What a locked row, or several, are to a body. */
-export type RowsOf<I, R> = I extends readonly unknown[] ? R[] : R;
+/** The same, where a row that is missing fails. */
+export type RowLockingOfAll = RowLocking & { readonly onMissing?: 'fail' };
+
+/** What is run while rows are locked, with the library's handle of the transaction. */
+export type UnderLock<Rows, Tx, T> = (rows: Rows, tx: Tx) => T | Promise<T>;
 
 /** Rows that are locked, in the transaction that holds the locks. */
 export interface Held {
   readonly tx: unknown;
-  /** Reads them, under the lock. */
+  /**
+   * Reads them, under the lock.
+   *
+   * @throws RowMissingError for a row that the library does not show, such as one that is deleted
+   *   softly, unless rows may be missing
+   */
   read(): Promise<(Row | undefined)[]>;
 }
 
@@ -81,9 +96,12 @@ export async function underLock<T>(
   const joined = transactions.current() !== undefined;
   try {
     return await withinTransaction(transactions, async (within) => {
-      const keys = await take(transactions, within, table, request, asker);
-      const read = (): Promise<(Row | undefined)[]> =>
-        readRows(transactions, within.tx, request.target, table, keys);
+      const locked = await take(transactions, within, table, request, asker);
+      const read = async (): Promise<(Row | undefined)[]> => {
+        const rows = await readRows(transactions, within.tx, request.target, table, locked);
+        if (rows.includes(undefined)) refuseMissing(table, request, asker);
+        return rows;
+      };
       return body({ tx: within.tx, read });
     });
   } catch (error) {
@@ -98,13 +116,14 @@ async function take(
   transactions: Transactions,
   within: Within<unknown>,
   table: Table,
-  { target, id, locking, onBusy, fromRequest }: RowRequest,
+  request: RowRequest,
   asker: Asker,
-): Promise<readonly KeyValues[]> {
-  const { mode, patience, onMissing } = locking;
+): Promise<readonly (LockedRowKey | undefined)[]> {
+  const { id, locking, onBusy, fromRequest } = request;
+  const { mode, patience } = locking;
   let locked: Locked;
   try {
-    locked = await lockRows(transactions, within, { target, table, id, mode, patience });
+    locked = await lockRows(transactions, within, { table, id, mode, patience });
   } catch (error) {
     if (!isKeyProblem(error)) throw error;
     const metadata = { code: 'key_invalid', policy: 'rowLock' } as const;
@@ -119,11 +138,14 @@ async function take(
     } as const;
     throw new RowLockedError(metadata, asker, locked.cause);
   }
-  if (locked.missing && onMissing === 'fail') {
-    throw new RowMissingError({ code: 'row_missing', table: table.name }, asker);
-  }
+  if (locked.rows.includes(undefined)) refuseMissing(table, request, asker);
   asker.locked?.(table.name, locked.waitedMs);
-  return locked.keys;
+  return locked.rows;
+}
+
+function refuseMissing(table: Table, { locking }: RowRequest, asker: Asker): void {
+  if (locking.onMissing === 'run') return;
+  throw new RowMissingError({ code: 'row_missing', table: table.name }, asker);
 }
 
 class RowLocksService {
@@ -143,15 +165,40 @@ class RowLocksService {
    * @param target a table, or an entity or model of the database library
    * @param id the primary key of one row, or a list of them
    * @param body is given the row, or the rows in the order of their keys, freshly read under the lock,
-   *   and the library's handle of the transaction
+   *   and the library's handle of the transaction; with `onMissing: 'run'`, `undefined` for a row that
+   *   is not there
    * @param options `wait` (seconds or with a unit, default 5 s), `mode`, `onMissing`, `lockFree`
    * @returns what the body returns
    * @throws RowLockedError, RowMissingError, RowLockConflictError, InvalidKeyError, DefinitionError
    */
-  async withLock<R extends object, T, const I extends RowId = RowId>(
+  withLock<R extends object, T, Tx = unknown>(
+    target: RowTarget<R>,
+    id: RowKey,
+    body: UnderLock<R, Tx, T>,
+    options?: RowLockingOfAll,
+  ): Promise<T>;
+  withLock<R extends object, T, Tx = unknown>(
+    target: RowTarget<R>,
+    ids: readonly RowKey[],
+    body: UnderLock<R[], Tx, T>,
+    options?: RowLockingOfAll,
+  ): Promise<T>;
+  withLock<R extends object, T, Tx = unknown>(
+    target: RowTarget<R>,
+    id: RowKey,
+    body: UnderLock<R | undefined, Tx, T>,
+    options: RowLocking,
+  ): Promise<T>;
+  withLock<R extends object, T, Tx = unknown>(
+    target: RowTarget<R>,
+    ids: readonly RowKey[],
+    body: UnderLock<(R | undefined)[], Tx, T>,
+    options: RowLocking,
+  ): Promise<T>;
+  async withLock<T>(
     target: RowTarget,
-    id: I,
-    body: (row: RowsOf<I, R>, tx: unknown) => T | Promise<T>,
+    id: RowId,
+    body: UnderLock<never, never, T>,
     options: RowLocking = {},
   ): Promise<T> {
     const site = 'RowLocks.withLock';
@@ -162,7 +209,7 @@ class RowLocksService {
     const locking = resolveRowLocking(options, site);
     const request = requestOf(target, id, locking, site);
     return underLock(transactions, request, this.asker(site), async (held) =>
-      body(shown(await held.read(), id) as RowsOf<I, R>, held.tx),
+      body(shown(await held.read(), id) as never, held.tx as never),
     );
   }
 
@@ -176,21 +223,28 @@ class RowLocksService {
    * @throws NoTransactionError outside a transaction: the lock would end with its statement;
    *   RowLockedError, RowMissingError, InvalidKeyError, DefinitionError
    */
-  async lock<R extends object, const I extends RowId = RowId>(
+  lock<R extends object>(
+    target: RowTarget<R>,
+    id: RowKey,
+    options?: { readonly clause?: LockClause },
+  ): Promise<R>;
+  lock<R extends object>(
+    target: RowTarget<R>,
+    ids: readonly RowKey[],
+    options?: { readonly clause?: LockClause },
+  ): Promise<R[]>;
+  async lock(
     target: RowTarget,
-    id: I,
+    id: RowId,
     options: { readonly clause?: LockClause } = {},
-  ): Promise<RowsOf<I, R>> {
+  ): Promise<unknown> {
     const site = 'RowLocks.lock';
     const transactions = this.#transactions(site);
     const locking = lockingOf(options.clause ?? 'FOR UPDATE', site);
     const request = requestOf(target, id, locking, site);
     if (transactions.current() === undefined) throw new NoTransactionError(site);
-    return underLock(
-      transactions,
-      request,
-      this.asker(site),
-      async (held) => shown(await held.read(), id) as RowsOf<I, R>,
+    return underLock(transactions, request, this.asker(site), async (held) =>
+      shown(await held.read(), id),
     );
   }
 

@@ -1,5 +1,7 @@
 /** A lock was not to be had, at once or within `lock_timeout`. */
 export const LOCK_NOT_AVAILABLE = '55P03';
+/** Whatever is asked of a transaction in which a statement has failed. */
+export const IN_FAILED_TRANSACTION = '25P02';
 /** A deadlock was found, and this transaction chosen to end it. */
 const DEADLOCK_DETECTED = '40P01';
 /** The isolation level cannot be kept if this transaction goes on. */

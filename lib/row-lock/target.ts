@@ -1,4 +1,5 @@
 import { DefinitionError, show } from '../errors/definition.error.js';
+import type { KeyPart } from './row-key.js';
 
 /** A table by its name and the columns of its primary key. */
 export interface TableTarget {
@@ -16,19 +17,22 @@ export interface ModelTarget {
 }
 
 /** A class that the database library knows, such as an entity of TypeORM. */
-export type EntityTarget = abstract new (...args: never[]) => object;
+export type EntityTarget<R extends object = object> = abstract new (...args: never[]) => R;
 
 /**
  * Whose rows are locked: a table (`'invoices'`, `'billing.invoices'`, key column `id`), a table with
  * its key, or the entity or model of the database library.
  */
-export type RowTarget = string | TableTarget | ModelTarget | EntityTarget;
+export type RowTarget<R extends object = object> =
+  string | TableTarget | ModelTarget | EntityTarget<R>;
 
 /** One column of a key. */
 export interface KeyColumn {
   readonly column: string;
   /** What the column is called in objects of the database library. */
   readonly property: string;
+  /** Makes of a value what the library wants in its own queries; it is one that the column holds. */
+  readonly cast?: (value: KeyPart) => unknown;
 }
 
 /** A table as it is locked. */

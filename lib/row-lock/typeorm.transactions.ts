@@ -1,4 +1,6 @@
 import { DefinitionError, show } from '../errors/definition.error.js';
+import { committing } from './committing.js';
+import { checkIsolation, type IsolationLevel, type IsolationOptions } from './isolation.js';
 import { readStatement } from './lock-statement.js';
 import type { KeyValues } from './row-key.js';
 import {
@@ -43,27 +45,39 @@ export interface TypeOrmDataSource {
 export class TypeOrmTransactions extends Transactions<TypeOrmManager> {
   readonly #scope = new TransactionScope<TypeOrmManager>();
   readonly #dataSource: TypeOrmDataSource;
+  readonly #level: IsolationLevel | undefined;
 
   /** @throws DefinitionError unless `dataSource` is one of Postgres */
-  constructor({ dataSource }: { readonly dataSource: TypeOrmDataSource }) {
+  constructor({
+    dataSource,
+    isolationLevel,
+  }: { readonly dataSource: TypeOrmDataSource } & IsolationOptions) {
     super();
+    const site = 'new TypeOrmTransactions()';
     const { transaction, getMetadata } = (dataSource ?? {}) as Partial<TypeOrmDataSource>;
     if (typeof transaction !== 'function' || typeof getMetadata !== 'function') {
       throw new DefinitionError(
-        `new TypeOrmTransactions(): expected a DataSource of TypeORM, got ${show(dataSource)}`,
+        `${site}: expected a DataSource of TypeORM, got ${show(dataSource)}`,
       );
     }
     if (dataSource.options.type !== 'postgres') {
       throw new DefinitionError(
-        `new TypeOrmTransactions(): expected a DataSource of type 'postgres', got ${show(dataSource.options.type)}`,
+        `${site}: expected a DataSource of type 'postgres', got ${show(dataSource.options.type)}`,
       );
     }
     this.#dataSource = dataSource;
+    this.#level = checkIsolation(isolationLevel, site);
   }
 
   run<T>(body: () => Promise<T>): Promise<T> {
-    const inside = (manager: TypeOrmManager): Promise<T> => this.#scope.run(manager, body);
-    return this.#dataSource.transaction(inside as never) as Promise<T>;
+    const inside = (manager: TypeOrmManager): Promise<T> =>
+      committing(
+        () => this.#scope.run(manager, body),
+        (sql) => manager.query(sql),
+      );
+    const level = this.#level?.toUpperCase();
+    const args = level === undefined ? [inside] : [level, inside];
+    return this.#dataSource.transaction(...(args as never[])) as Promise<T>;
   }
 
   current(): TypeOrmManager | undefined {

@@ -38,8 +38,10 @@ export class SeatEntity {
 export interface LibraryTargets {
   readonly invoices: RowTarget;
   readonly seats: RowTarget;
-  /** How a row of the invoices tells its status, and a key of the seats is written. */
+  /** How a row of the invoices tells its status and amount, a seat its holder; how a key of the seats is written. */
   readonly status: (row: object) => unknown;
+  readonly amount: (row: object) => unknown;
+  readonly holder: (row: object) => unknown;
   readonly seat: (flight: string, number: number) => Readonly<Record<string, string | number>>;
 }
 
@@ -55,10 +57,14 @@ const COLUMNS: LibraryTargets = {
   invoices: { table: 'invoices', key: 'invoice_no' },
   seats: { table: 'billing.Booked Seats', key: ['Flight No', 'select'] },
   status: (row) => (row as { invoice_status: string }).invoice_status,
+  amount: (row) => (row as { amount_cents: number }).amount_cents,
+  holder: (row) => (row as { Holder: string }).Holder,
   seat: (flight, number) => ({ 'Flight No': flight, select: number }),
 };
 const PROPERTIES = {
   status: (row: object) => (row as { status: string }).status,
+  amount: (row: object) => (row as { amountCents: number }).amountCents,
+  holder: (row: object) => (row as { holder: string }).holder,
   seat: (flight: string, number: number) => ({ flight, number }),
 };
 const ENTITIES: LibraryTargets = { invoices: InvoiceEntity, seats: SeatEntity, ...PROPERTIES };

@@ -149,6 +149,40 @@ describe.each(Object.keys(ROW_LOCK_ADAPTERS))('row locks through %s', (name) => 
     });
   });
 
+  it('answers rows in the order of their keys, however these are written', async () => {
+    const numbers = await locks.withLock(adapter.invoices, ['02', '1'], (rows) =>
+      rows.map((row) => adapter.amount(row)),
+    );
+    expect(numbers).toEqual([200, 100]);
+    const one = await locks.withLock(adapter.invoices, '2', (row) => adapter.amount(row));
+    expect(one).toBe(200);
+    await pool.query(
+      `INSERT INTO billing."Booked Seats" VALUES ('aa', 1, 'ada'), ('AA', 1, 'bob')`,
+    );
+    const keys = [adapter.seat('AA', 1), adapter.seat('aa', 1)];
+    const holders = await locks.withLock(adapter.seats, keys, (rows) =>
+      rows.map((row) => adapter.holder(row)),
+    );
+    expect(holders).toEqual(['bob', 'ada']);
+    const found = await locks.withLock(
+      adapter.invoices,
+      [2, 9, '1'],
+      (rows) => rows.map((row) => row && adapter.amount(row)),
+      { onMissing: 'run' },
+    );
+    expect(found).toEqual([200, undefined, 100]);
+  });
+
+  it('does not call saved what the database has given up', async () => {
+    const caught = locks.withLock(adapter.invoices, 1, async () => {
+      await pay(1);
+      await adapter.ask('SELECT 1 / 0').catch(() => undefined);
+      return 'paid';
+    });
+    await expect(caught).rejects.toMatchObject({ code: 'transaction_aborted' });
+    expect(await statusOf(1)).toBe('new');
+  });
+
   it('joins a transaction that is open, and a lock that is not to be had does not spoil it', async () => {
     const letGo = await holdInvoice(2);
     await locks.withLock(adapter.invoices, 1, async () => {

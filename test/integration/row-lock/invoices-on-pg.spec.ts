@@ -289,7 +289,7 @@ describe('the service', () => {
     const { locks, invoices } = await bootInvoices();
     const letGo = await holdInvoice(1);
     await invoices.payNow(2, async () => {
-      const rows = await locks.lock<Invoice, number[]>('invoices', [1, 2], {
+      const rows = await locks.lock<Invoice>('invoices', [1, 2], {
         clause: 'FOR UPDATE SKIP LOCKED',
       });
       expect(rows.map(({ id }) => id)).toEqual([2]);
