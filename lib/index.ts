@@ -179,6 +179,10 @@ export {
   isTransactionAbortedError,
   TransactionAbortedError,
 } from './errors/transaction-aborted.error.js';
+export {
+  isTransactionInDoubtError,
+  TransactionInDoubtError,
+} from './errors/transaction-in-doubt.error.js';
 export { isStoreError, StoreError } from './errors/store.error.js';
 export type { StoreErrorReason } from './errors/store.error.js';
 

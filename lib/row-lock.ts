@@ -6,6 +6,10 @@ export {
   isTransactionAbortedError,
   TransactionAbortedError,
 } from './errors/transaction-aborted.error.js';
+export {
+  isTransactionInDoubtError,
+  TransactionInDoubtError,
+} from './errors/transaction-in-doubt.error.js';
 export { RowLockConflictError, RowLockedError, RowMissingError } from './errors/refusals.js';
 export { currentTransaction } from './row-lock/locking.js';
 export { RowLocks } from './row-lock/row-locks.js';

@@ -1,5 +1,6 @@
 import { attempt } from '../errors/reading.js';
 import { isRefusalError, isTaskFailedError } from '../errors/refusals.js';
+import { isTransactionInDoubtError } from '../errors/transaction-in-doubt.error.js';
 import type { Ending } from '../policies/policy.js';
 import type { Run } from './run.js';
 import { isSkipSignal } from './signals.js';
@@ -32,6 +33,7 @@ export function endingOf(run: Run, error: unknown): Ending {
     return { kind: ran ? 'nested_output_invalid' : 'refused', error };
   }
   if (!run.working) return UNUSED;
+  if (isTransactionInDoubtError(error)) return { kind: 'in_doubt', error };
   if (run.aborted || attempt(() => (error as Error).name === 'AbortError')) {
     return { kind: 'aborted', error };
   }

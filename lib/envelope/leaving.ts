@@ -22,6 +22,7 @@ export function leave(run: Run, ending: Ending): Promise<void> | undefined {
     // It is renewed until the store has answered, so that nobody finds it abandoned meanwhile.
     if (each.beat) each.beat.leaving = true;
   }
+  if (leavings.length === 0) return void letGo(run, granted);
   try {
     const replies = run.runtime.leaveStore(leavings.map(({ step }) => step));
     if (replies instanceof Promise) {

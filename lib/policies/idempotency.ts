@@ -142,6 +142,8 @@ export class IdempotencyPolicy implements StorePolicy {
   giveBack(step: EnterStep, reply: EnterReply, ending: Ending): LeaveStep | undefined {
     const { claim } = OUTCOME_TABLE[ending.kind];
     if (claim === 'drop') return undoOf(step);
+    // Renewed no more, it runs out.
+    if (claim === 'abandon') return undefined;
     const { key, token, ttlMs, fingerprint } = step as ClaimStep;
     const { run } = reply as ClaimReply;
     const outcome = claim === 'keep' ? this.#keep(ending) : undefined;

@@ -5,8 +5,8 @@ export interface OutcomeRow {
    * call says nothing about the dependency.
    */
   readonly sample: 'success' | 'failure' | 'ignored';
-  /** The claim: its outcome is kept, kept without an answer, or the key is free again. */
-  readonly claim: 'keep' | 'tombstone' | 'drop';
+  /** The claim: its outcome is kept, kept without an answer, the key is free again, or found abandoned. */
+  readonly claim: 'keep' | 'tombstone' | 'drop' | 'abandon';
   /** Whether the body may be repeated, if the error is one of those listed. */
   readonly retry: boolean;
   /** A start is charged once, and nothing is refunded. */
@@ -41,6 +41,8 @@ export const OUTCOME_TABLE = {
   nested_output_invalid: { sample: 'failure', claim: 'drop', retry: false, ...AFTER },
   /** The database ended the transaction because of others: nothing of the body's was saved. */
   conflict: { sample: 'ignored', claim: 'drop', retry: true, ...AFTER },
+  /** The COMMIT of its row lock was not answered: nobody knows whether the work is done. */
+  in_doubt: { sample: 'failure', claim: 'abandon', retry: false, ...AFTER },
   /** An `HttpException` below 500: the caller's fault, not the dependency's. */
   client_error: { sample: 'ignored', claim: 'drop', retry: true, ...AFTER },
   /** The signal aborted, or the body ended with an `AbortError`. */

@@ -36,6 +36,7 @@ export type Ending =
         | 'refused'
         | 'nested_output_invalid'
         | 'conflict'
+        | 'in_doubt'
         | 'client_error'
         | 'aborted'
         | 'threw';

@@ -1,5 +1,4 @@
 import { DefinitionError, show } from '../errors/definition.error.js';
-import { committing } from './committing.js';
 import { readStatement } from './lock-statement.js';
 import {
   loadPrisma,
@@ -44,9 +43,7 @@ export class ClsTransactions extends Transactions {
   }
 
   run<T>(body: () => Promise<T>): Promise<T> {
-    return this.#host.withTransaction(() =>
-      committing(body, (sql) => this.query(this.#host.tx, sql, [])),
-    );
+    return this.#host.withTransaction(body);
   }
 
   current(): unknown {

@@ -1,10 +1,22 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
+import {
+  isTransactionAbortedError,
+  TransactionAbortedError,
+} from '../errors/transaction-aborted.error.js';
+import { TransactionInDoubtError } from '../errors/transaction-in-doubt.error.js';
 import { KeyProblem } from '../keys/key-resolver.js';
 import type { RowLockMode } from '../policies/options.js';
 import { once } from '../process-wide.js';
 import { keyAlias, lockStatement, type Patience } from './lock-statement.js';
 import { keysOf, type KeyValues } from './row-key.js';
-import { conflictOf, isImpossibleKey, LOCK_NOT_AVAILABLE, sqlStateOf } from './sql-state.js';
+import {
+  conflictOf,
+  IN_FAILED_TRANSACTION,
+  isAnswered,
+  isImpossibleKey,
+  LOCK_NOT_AVAILABLE,
+  sqlStateOf,
+} from './sql-state.js';
 import type { RowTarget, Table } from './target.js';
 import type { Row, Transactions } from './transactions.js';
 
@@ -58,8 +70,13 @@ export interface Within<Tx> {
   readonly joined: boolean;
 }
 
-/** Joins the transaction that is open here, or opens one. */
-export function withinTransaction<Tx, T>(
+/**
+ * Joins the transaction that is open here, or opens one.
+ *
+ * @throws TransactionAbortedError or TransactionInDoubtError where the body has ended, and what it did is
+ *   not saved or may not be
+ */
+export async function withinTransaction<Tx, T>(
   transactions: Transactions<Tx>,
   body: (within: Within<Tx>) => Promise<T>,
 ): Promise<T> {
@@ -67,13 +84,32 @@ export function withinTransaction<Tx, T>(
   if (outer !== undefined) {
     return ambient.run(transactions, () => body({ tx: outer, joined: true }));
   }
-  return transactions.run(() =>
-    ambient.run(transactions, async () => {
-      const tx = transactions.current();
-      if (tx === undefined) throw new Error('The database library lost its transaction.');
-      return body({ tx, joined: false });
-    }),
-  );
+  let committing = false;
+  try {
+    return await transactions.run(() =>
+      ambient.run(transactions, async () => {
+        const tx = transactions.current();
+        if (tx === undefined) throw new Error('The database library lost its transaction.');
+        const value = await body({ tx, joined: false });
+        if (!transactions.noticesRollback) await checkSound(transactions, tx);
+        committing = true;
+        return value;
+      }),
+    );
+  } catch (error) {
+    if (!committing || isAnswered(error) || isTransactionAbortedError(error)) throw error;
+    throw new TransactionInDoubtError(error);
+  }
+}
+
+/** @throws TransactionAbortedError where a COMMIT would be a ROLLBACK that nobody is told of */
+async function checkSound<Tx>(transactions: Transactions<Tx>, tx: Tx): Promise<void> {
+  try {
+    await transactions.query(tx, 'SELECT 1', []);
+  } catch (error) {
+    if (sqlStateOf(error) === IN_FAILED_TRANSACTION) throw new TransactionAbortedError(error);
+    throw error;
+  }
 }
 
 /**

@@ -29,6 +29,7 @@ export interface PgPool {
  * runs inside asks `currentTransaction<PoolClient>()` for it.
  */
 export class PgTransactions<Client extends PgClient = PgClient> extends Transactions<Client> {
+  override readonly noticesRollback = true;
   readonly #scope = new TransactionScope<Client>();
   readonly #pool: PgPool;
   readonly #begin: string;

@@ -1,6 +1,5 @@
 import { type Duration, toMilliseconds } from '../clock/duration.js';
 import { DefinitionError, show } from '../errors/definition.error.js';
-import { committing } from './committing.js';
 import { checkIsolation, type IsolationLevel, type IsolationOptions } from './isolation.js';
 import { readStatement } from './lock-statement.js';
 import type { KeyPart, KeyValues } from './row-key.js';
@@ -101,11 +100,7 @@ export class PrismaTransactions extends Transactions<PrismaTransaction> {
   }
 
   run<T>(body: () => Promise<T>): Promise<T> {
-    const inside = (tx: PrismaTransaction): Promise<T> =>
-      committing(
-        () => this.#scope.run(tx, body),
-        (sql) => tx.$queryRawUnsafe(sql),
-      );
+    const inside = (tx: PrismaTransaction): Promise<T> => this.#scope.run(tx, body);
     return this.#client.$transaction(...([inside, this.#options] as never[])) as Promise<T>;
   }
 

@@ -54,6 +54,15 @@ export function conflictOf(error: unknown): string | undefined {
   return state === DEADLOCK_DETECTED || state === SERIALIZATION_FAILURE ? state : undefined;
 }
 
+/** What a server says of a connection that ends: it may have done what it was asked before, or not. */
+const CONNECTION_ENDS = /^(?:08|57P0)/;
+
+/** Whether the database itself has said no, and not just fallen silent. */
+export function isAnswered(error: unknown): boolean {
+  const state = sqlStateOf(error);
+  return state !== undefined && !CONNECTION_ENDS.test(state);
+}
+
 /** Whether a key can be no value of its column. */
 export function isImpossibleKey(state: string | undefined): boolean {
   return state !== undefined && NOT_OF_THE_TYPE.has(state);

@@ -10,6 +10,12 @@ export type Row = object;
  */
 export abstract class Transactions<Tx = unknown> {
   /**
+   * Whether {@link run} throws when its COMMIT is answered with a ROLLBACK, as it is where a statement
+   * has failed and the body has caught that. Where it does not, the database is asked before each COMMIT.
+   */
+  readonly noticesRollback: boolean = false;
+
+  /**
    * Opens a transaction of its own, runs the body in it, and commits; if the body throws, rolls back
    * and throws the same error.
    */

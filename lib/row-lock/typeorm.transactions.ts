@@ -1,5 +1,4 @@
 import { DefinitionError, show } from '../errors/definition.error.js';
-import { committing } from './committing.js';
 import { checkIsolation, type IsolationLevel, type IsolationOptions } from './isolation.js';
 import { readStatement } from './lock-statement.js';
 import type { KeyValues } from './row-key.js';
@@ -70,11 +69,7 @@ export class TypeOrmTransactions extends Transactions<TypeOrmManager> {
   }
 
   run<T>(body: () => Promise<T>): Promise<T> {
-    const inside = (manager: TypeOrmManager): Promise<T> =>
-      committing(
-        () => this.#scope.run(manager, body),
-        (sql) => manager.query(sql),
-      );
+    const inside = (manager: TypeOrmManager): Promise<T> => this.#scope.run(manager, body);
     const level = this.#level?.toUpperCase();
     const args = level === undefined ? [inside] : [level, inside];
     return this.#dataSource.transaction(...(args as never[])) as Promise<T>;

@@ -18,6 +18,7 @@ import {
   type Store,
   type TelemetryEventName,
   RowLockConflictError,
+  TransactionInDoubtError,
 } from 'nestjs-cmdx';
 import { NEVER, Observable } from 'rxjs';
 import {
@@ -73,7 +74,7 @@ interface Row {
   /** Where the options of the breaker say otherwise than the table. */
   readonly overruled?: true;
   /** What stands under the key; `unchanged`: what somebody else has left there. */
-  readonly claim: 'done' | 'tombstone' | 'free' | 'unchanged';
+  readonly claim: 'done' | 'tombstone' | 'free' | 'in_progress' | 'unchanged';
   /** Starts that the rate limit has counted. */
   readonly quota: number;
   /** What was sent to Redis; left out where time plays a part. */
@@ -245,6 +246,16 @@ const ROWS: readonly Row[] = [
     gets: 'row_conflict',
     sample: 'ignored',
     claim: 'free',
+  },
+  {
+    outcome: 'the database does not say whether it has saved the work',
+    kind: 'in_doubt',
+    throws: () => new TransactionInDoubtError(new Error('Connection terminated')),
+    ...ONCE,
+    gets: 'failed',
+    sample: 'failure',
+    // Until its lease is over, and it is found abandoned.
+    claim: 'in_progress',
   },
   {
     outcome: 'an HttpException below 500',
@@ -567,6 +578,14 @@ function ofAProbe(
   return all;
 }
 
+/** What the table calls what stands under a key. */
+const LEAVES = {
+  done: 'keep',
+  tombstone: 'tombstone',
+  free: 'drop',
+  in_progress: 'abandon',
+} as const;
+
 describe('does the code say the same in its outcome table?', () => {
   it.each(table)('%s', (_outcome, { kind, sample, overruled, claim, quota, runs, throws }) => {
     const meant = OUTCOME_TABLE[kind];
@@ -575,7 +594,7 @@ describe('does the code say the same in its outcome table?', () => {
       expect(told).toBe(meant.sample);
     }
     if (claim !== 'unchanged') {
-      expect({ done: 'keep', tombstone: 'tombstone', free: 'drop' }[claim]).toBe(meant.claim);
+      expect(LEAVES[claim]).toBe(meant.claim);
     }
     expect(quota > 0).toBe(meant.quota === 'charged');
     if (throws) expect(runs > 1).toBe(meant.retry);

@@ -19,6 +19,7 @@ describe('what does an outcome mean?', () => {
     expect(endings(({ sample }) => sample === 'failure')).toEqual([
       'server_error',
       'nested_output_invalid',
+      'in_doubt',
       'threw',
     ]);
   });
@@ -40,9 +41,10 @@ describe('what does an outcome mean?', () => {
     expect(endings(({ lease }) => lease !== 'released')).toEqual([]);
   });
 
-  it('a failure that the breaker counts leaves the key free, so that the work can be done again', () => {
+  it('a failure that the breaker counts leaves the key free, so that the work can be done again, unless it may be done', () => {
     const stuck = endings(({ sample, claim }) => sample === 'failure' && claim !== 'drop');
-    expect(stuck).toEqual([]);
+    expect(stuck).toEqual(['in_doubt']);
+    expect(OUTCOME_TABLE.in_doubt.claim).toBe('abandon');
   });
 
   it('what is repeated has left no outcome behind', () => {
