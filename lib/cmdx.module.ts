@@ -30,6 +30,7 @@ import { isStoreError } from './errors/store.error.js';
 import { askerHere } from './envelope/row-lock.js';
 import { outside } from './process-wide.js';
 import { RowLocks } from './row-lock/row-locks.js';
+import type { RowTarget } from './row-lock/target.js';
 import { CircuitBreakers } from './store/circuit-breakers.js';
 import { IdempotencyRecords } from './store/idempotency-records.js';
 import { MemoryStore } from './store/memory/memory.store.js';
@@ -177,8 +178,13 @@ const GREETING = 'cmdx:boot';
 
 function makePlanner(options: ResolvedOptions, lookup: ResolverRegistry): ApplicationPlanner {
   const { defaults, limiters, jitters, warnings } = options;
-  const rowLock = options.rowLock !== undefined;
-  const context = { defaults, limiters, jitters, lookup, rowLock };
+  const { rowLock } = options;
+  const checkTarget =
+    rowLock &&
+    ((target: RowTarget, site: string): void => {
+      if (rowLock.knowsTables) rowLock.tableOf(target, site);
+    });
+  const context = { defaults, limiters, jitters, lookup, checkTarget };
   const planner = new ApplicationPlanner(context, (message) => logger.warn(message));
   warnings.forEach(planner.warnOnce);
   return planner;

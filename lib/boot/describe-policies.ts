@@ -55,7 +55,7 @@ export function describePolicies(target: AnyClass, method: string | symbol): Met
     limiters: ANY_LIMITER,
     jitters: ANY_JITTER,
     lookup: NO_RESOLVERS,
-    rowLock: true,
+    checkTarget: () => undefined,
   };
   return describePlan(compilePlan(declaration, context));
 }

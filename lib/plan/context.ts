@@ -11,6 +11,7 @@ import type {
   WithRowLockOptions,
 } from '../policies/options.js';
 import type { Policy } from '../policies/policy.js';
+import type { RowTarget } from '../row-lock/target.js';
 import type { MethodDeclaration } from './declaration.js';
 import type { Merged } from './inheritance.js';
 
@@ -40,8 +41,12 @@ export interface PlanContext {
   readonly limiters: Named<Limiter>;
   readonly jitters: Named<Jitter>;
   readonly lookup: ResolverLookup;
-  /** Whether the application has a database in which rows can be locked. */
-  readonly rowLock: boolean;
+  /**
+   * Checks whose rows the application can lock; `undefined` where it has no database.
+   *
+   * @throws DefinitionError for a target that its database library does not know
+   */
+  readonly checkTarget: ((target: RowTarget, site: string) => void) | undefined;
 }
 
 /** All that a ring is made of. */

@@ -40,11 +40,12 @@ export function compileRowLock(
   if (isNamed) namedTable(target, site);
   const key = isPerTask(id) ? undefined : compileKey(id, declaration.shape, context.lookup);
   if (!key) throw new DefinitionError(`${site}: expected a key of a row, got perTask`);
-  if (!context.rowLock) {
+  if (!context.checkTarget) {
     throw new DefinitionError(
       `${site}: expected CmdxModule.forRoot({ rowLock: new PgTransactions({ pool }) }) or another of the row lock adapters, got none`,
     );
   }
+  context.checkTarget(target, site);
   const options = {
     ...ROW_LOCK_DEFAULTS,
     ...defined(context.defaults.rowLock),

@@ -56,6 +56,11 @@ export class ClsTransactions extends Transactions {
     return queryPg(tx, sql, values);
   }
 
+  /** Its handle is there once the application has been started. */
+  override get knowsTables(): boolean {
+    return false;
+  }
+
   /** Outside a transaction the host's handle is that of the whole database, which knows the models as well. */
   tableOf(target: RowTarget, site: string): Table {
     const handle = this.#host.tx;

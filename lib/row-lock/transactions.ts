@@ -36,6 +36,14 @@ export abstract class Transactions<Tx = unknown> {
   abstract tableOf(target: RowTarget, site: string): Table;
 
   /**
+   * Whether {@link tableOf} can answer already, so that an application asks at boot; it may not be
+   * connected by then.
+   */
+  get knowsTables(): boolean {
+    return true;
+  }
+
+  /**
    * Reads rows as the library maps them, past any cache.
    *
    * @returns in any order; `keyOf` tells whose they are

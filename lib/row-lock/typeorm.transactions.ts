@@ -35,6 +35,7 @@ export interface TypeOrmDataSource {
     }[];
   };
   readonly options: { readonly type: string };
+  readonly isInitialized: boolean;
 }
 
 /**
@@ -81,6 +82,10 @@ export class TypeOrmTransactions extends Transactions<TypeOrmManager> {
 
   query(tx: TypeOrmManager, sql: string, values: readonly unknown[]): Promise<readonly Row[]> {
     return queryTypeOrm(tx, sql, values);
+  }
+
+  override get knowsTables(): boolean {
+    return this.#dataSource.isInitialized;
   }
 
   tableOf(target: RowTarget, site: string): Table {

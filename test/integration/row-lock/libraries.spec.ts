@@ -1,6 +1,13 @@
 import 'reflect-metadata';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
-import { currentTransaction, RowLocks, RowMissingError } from 'nestjs-cmdx';
+import {
+  arg,
+  currentTransaction,
+  RowLocks,
+  RowMissingError,
+  type RowTarget,
+  WithRowLock,
+} from 'nestjs-cmdx';
 import {
   type IsolationLevel,
   PgTransactions,
@@ -155,6 +162,41 @@ describe('an entity of TypeORM', () => {
     });
     const { rows } = await pool.query('SELECT status FROM orders WHERE id = 1');
     expect(rows).toEqual([{ status: 'sent' }]);
+  });
+});
+
+describe('what the library does not know is refused at boot', () => {
+  const bootWith = async (
+    rowLock: PgTransactions | TypeOrmTransactions | PrismaTransactions,
+    target: RowTarget,
+  ): Promise<unknown> => {
+    class Orders {
+      @WithRowLock(target, arg(0))
+      async pay(_id: string): Promise<void> {}
+    }
+    return boot({ providers: [Orders] }, { rowLock });
+  };
+
+  it.each([
+    [ADAPTERS.pg, Order, /Orders\.pay: @WithRowLock: expected a table, got .*Order.*pg has no/],
+    [ADAPTERS.pg, { model: 'Invoice' }, /Orders\.pay: @WithRowLock: expected a table/],
+    [ADAPTERS.TypeORM, class Stranger {}, /Orders\.pay: .*an entity of the data source.*Stranger/],
+    [ADAPTERS.TypeORM, { model: 'Invoice' }, /Orders\.pay: .*TypeORM has no models/],
+    [ADAPTERS.Prisma, { model: 'Ship' }, /Orders\.pay: .*one of the models \(.*Invoice.*"Ship"/],
+    [ADAPTERS.Prisma, { model: 'Seat' }, /Orders\.pay: .*a field of Seat \(flight, .*"id"/],
+    [ADAPTERS.Prisma, Order, /Orders\.pay: .*Prisma has no entity classes/],
+  ])('%p %p', async (open, target, message) => {
+    await expect(bootWith(open(), target)).rejects.toThrow(message);
+  });
+
+  it('or with the first call, where the data source is not open yet', async () => {
+    const later = new DataSource({
+      type: 'postgres',
+      url: pool.options.connectionString as string,
+    });
+    await expect(
+      bootWith(new TypeOrmTransactions({ dataSource: later }), Order),
+    ).resolves.toBeDefined();
   });
 });
 
