@@ -13,6 +13,8 @@ export class AppController {
         'POST /warehouse/:condition, one of well, flaky, down',
         'POST /payments {"accountId", "amount"}, with Authorization: Bearer ada-demo-token and an Idempotency-Key',
         'POST /webhooks/payments {"id", "accountId", "amount"}',
+        'POST /invoices/:id/pay, for example inv-1, with DATABASE_URL',
+        'GET /invoices/:id, with DATABASE_URL',
       ],
     };
   }

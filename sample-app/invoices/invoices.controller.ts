@@ -1,5 +1,5 @@
-import { Controller, Param, Post } from '@nestjs/common';
-import { Invoices, type Receipt } from './invoices.js';
+import { Controller, Get, NotFoundException, Param, Post } from '@nestjs/common';
+import { Invoices, type InvoiceWithPayments, type Receipt } from './invoices.js';
 
 @Controller('invoices')
 export class InvoicesController {
@@ -8,5 +8,12 @@ export class InvoicesController {
   @Post(':id/pay')
   pay(@Param('id') id: string): Promise<Receipt> {
     return this.invoices.pay(id);
+  }
+
+  @Get(':id')
+  async find(@Param('id') id: string): Promise<InvoiceWithPayments> {
+    const invoice = await this.invoices.find(id);
+    if (!invoice) throw new NotFoundException(`There is no invoice ${id}.`);
+    return invoice;
   }
 }

@@ -1,11 +1,16 @@
 import { Injectable } from '@nestjs/common';
-import { currentTransaction, fail, input, LockedRow, Named, WithRowLock } from 'nestjs-cmdx';
-import type { PoolClient } from 'pg';
+import { fail, input, LockedRow, Named, WithRowLock } from 'nestjs-cmdx';
+import { Database } from '../database/database.js';
 
-interface Invoice {
+export interface Invoice {
   readonly id: string;
   readonly amount: number;
   readonly status: 'new' | 'paid';
+}
+
+export interface InvoiceWithPayments extends Invoice {
+  /** Their amounts: none, or one. */
+  readonly payments: readonly number[];
 }
 
 export interface Receipt {
@@ -15,20 +20,33 @@ export interface Receipt {
 
 @Injectable()
 export class Invoices {
+  constructor(private readonly database: Database) {}
+
   /**
    * Pays an invoice once, however many ask at the same time: the second waits until the first has
-   * committed, and then sees that it is paid.
+   * committed, and then sees that it is paid. All that the body asks of the database, it asks in the
+   * transaction that holds the row.
    */
   @WithRowLock('invoices', input('id'))
   async pay(@Named('id') id: string, @LockedRow() invoice?: Invoice): Promise<Receipt> {
-    const { amount, status } = invoice as Invoice;
-    if (status !== 'new') fail('This invoice is paid.', { code: 'already_paid' });
-    const transaction = currentTransaction<PoolClient>() as PoolClient;
-    await transaction.query('INSERT INTO payments (invoice_id, amount) VALUES ($1, $2)', [
+    if (invoice?.status !== 'new') fail('This invoice is paid.', { code: 'already_paid' });
+    const { amount } = invoice;
+    await this.database.query('INSERT INTO payments (invoice_id, amount) VALUES ($1, $2)', [
       id,
       amount,
     ]);
-    await transaction.query("UPDATE invoices SET status = 'paid' WHERE id = $1", [id]);
+    await this.database.query("UPDATE invoices SET status = 'paid' WHERE id = $1", [id]);
     return { invoice: id, paid: amount };
+  }
+
+  /** As it was last committed: a plain read waits for nobody, whoever is paying meanwhile. */
+  async find(id: string): Promise<InvoiceWithPayments | undefined> {
+    const [invoice] = await this.database.query<InvoiceWithPayments>(
+      `SELECT id, amount, status,
+         ARRAY(SELECT payments.amount FROM payments WHERE invoice_id = id) AS payments
+       FROM invoices WHERE id = $1`,
+      [id],
+    );
+    return invoice;
   }
 }

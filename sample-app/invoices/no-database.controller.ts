@@ -1,12 +1,12 @@
-import { Controller, Post, ServiceUnavailableException } from '@nestjs/common';
+import { All, Controller, ServiceUnavailableException } from '@nestjs/common';
 
 /** Stands in for the invoices where there is no database to keep them. */
 @Controller('invoices')
 export class NoDatabaseController {
-  @Post(':id/pay')
-  pay(): never {
+  @All(['', '*path'])
+  refuse(): never {
     throw new ServiceUnavailableException(
-      'Invoices are kept in Postgres: start the application with DATABASE_URL, for example postgres://localhost/shop.',
+      'Invoices are kept in Postgres: start with DATABASE_URL=postgres://localhost/shop npm start',
     );
   }
 }

@@ -28,9 +28,18 @@ const LOADERS = ['register-typescript.mjs', 'register-sources.mjs'].flatMap((nam
 ]);
 const LISTENING = /Listening on (http:\S+)/;
 
-/** @param redisUrl where it keeps its state; in its own memory without one */
-export async function startSampleApp(redisUrl?: string): Promise<SampleApp> {
-  const env = { ...process.env, PORT: '0', NO_COLOR: '1', REDIS_URL: redisUrl ?? '' };
+/**
+ * @param redisUrl where it keeps its state; in its own memory without one
+ * @param databaseUrl where it keeps its invoices; it has none without one
+ */
+export async function startSampleApp(redisUrl = '', databaseUrl = ''): Promise<SampleApp> {
+  const env = {
+    ...process.env,
+    PORT: '0',
+    NO_COLOR: '1',
+    REDIS_URL: redisUrl,
+    DATABASE_URL: databaseUrl,
+  };
   const child = spawn(process.execPath, ['--no-warnings', ...LOADERS, MAIN], {
     env,
     stdio: ['ignore', 'pipe', 'pipe'],
@@ -53,11 +62,16 @@ export async function startSampleApp(redisUrl?: string): Promise<SampleApp> {
 }
 
 async function listening(child: ChildProcess, output: () => string): Promise<string> {
+  let closed = false;
+  // After its exit, when all that it has printed is read.
+  const close = once(child, 'close').then(() => (closed = true));
   for (;;) {
     const url = LISTENING.exec(output())?.[1];
     if (url) return url;
-    if (child.exitCode !== null) throw new Error(`the sample application ended:\n${output()}`);
-    await Promise.race([once(child.stdout as NodeJS.ReadableStream, 'data'), once(child, 'exit')]);
+    if (closed) {
+      throw new Error(`the sample application ended with ${child.exitCode}:\n${output()}`);
+    }
+    await Promise.race([once(child.stdout as NodeJS.ReadableStream, 'data'), close]);
   }
 }
 
