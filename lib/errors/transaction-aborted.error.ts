@@ -1,17 +1,18 @@
 import { brand, hasBrand } from './brand.js';
 
 /**
- * A transaction that was to be committed, and of which the database had already given up: its COMMIT
- * is a ROLLBACK, of which Postgres tells no error.
+ * A transaction that was to be committed, and that the database had already given up: its COMMIT is a
+ * ROLLBACK, of which Postgres tells no error, or its connection was lost before.
  */
 export class TransactionAbortedError extends Error {
   readonly code = 'transaction_aborted';
 
-  constructor(cause?: unknown) {
-    super(
-      'The transaction was rolled back: an earlier statement in it had failed, and that error was caught. Nothing was saved.',
-      { cause },
-    );
+  /** @param why in words that follow a colon */
+  constructor(
+    cause?: unknown,
+    why = 'an earlier statement in it had failed, and that error was caught',
+  ) {
+    super(`The transaction was rolled back: ${why}. Nothing was saved.`, { cause });
     this.name = 'TransactionAbortedError';
     brand(this, 'transaction_aborted');
   }

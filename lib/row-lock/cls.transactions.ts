@@ -1,5 +1,4 @@
 import { DefinitionError, show } from '../errors/definition.error.js';
-import { readStatement } from './lock-statement.js';
 import {
   loadPrisma,
   type PrismaTransaction,
@@ -7,7 +6,7 @@ import {
   queryPrisma,
 } from './prisma.transactions.js';
 import type { KeyValues } from './row-key.js';
-import { isEntity, isModel, namedTable, type RowTarget, type Table } from './target.js';
+import type { RowTarget, Table } from './target.js';
 import { type Row, Transactions } from './transactions.js';
 import {
   loadTypeOrm,
@@ -62,17 +61,14 @@ export class ClsTransactions extends Transactions {
   }
 
   /** Outside a transaction the host's handle is that of the whole database, which knows the models as well. */
-  tableOf(target: RowTarget, site: string): Table {
+  override tableOf(target: RowTarget, site: string): Table {
     const handle = this.#host.tx;
     if (isPrisma(handle)) return prismaTable(handle, target, site);
     if (isTypeOrm(handle)) return typeOrmTable(handle.connection, target, site);
-    if (isEntity(target) || isModel(target)) {
-      throw new DefinitionError(`${site}: expected a table, got ${show(target)}`);
-    }
-    return namedTable(target, site);
+    return super.tableOf(target, site);
   }
 
-  load(
+  override load(
     tx: unknown,
     target: RowTarget,
     table: Table,
@@ -80,8 +76,7 @@ export class ClsTransactions extends Transactions {
   ): Promise<readonly Row[]> {
     if (isPrisma(tx)) return loadPrisma(tx, target, table, keys);
     if (isTypeOrm(tx)) return loadTypeOrm(tx, target, table, keys);
-    const { sql, values } = readStatement(table, keys);
-    return this.query(tx, sql, values);
+    return super.load(tx, target, table, keys);
   }
 }
 

@@ -97,9 +97,17 @@ export async function withinTransaction<Tx, T>(
       }),
     );
   } catch (error) {
+    giveWords(error);
     if (!committing || isAnswered(error) || isTransactionAbortedError(error)) throw error;
     throw new TransactionInDoubtError(error);
   }
+}
+
+/** Node says nothing itself where each of several addresses has refused, as `localhost` may have two. */
+function giveWords(error: unknown): void {
+  const several = (error ?? {}) as { message?: string; readonly errors?: readonly Error[] };
+  if (several.message !== '' || !Array.isArray(several.errors)) return;
+  several.message = several.errors.map(({ message }) => message).join(', ');
 }
 
 /** @throws TransactionAbortedError where a COMMIT would be a ROLLBACK that nobody is told of */

@@ -2,9 +2,6 @@ import { DefinitionError, show } from '../errors/definition.error.js';
 import { TransactionAbortedError } from '../errors/transaction-aborted.error.js';
 import { outside } from '../process-wide.js';
 import { checkIsolation, type IsolationOptions } from './isolation.js';
-import { readStatement } from './lock-statement.js';
-import type { KeyValues } from './row-key.js';
-import { isEntity, isModel, namedTable, type RowTarget, type Table } from './target.js';
 import { TransactionScope } from './transaction-scope.js';
 import { type Row, Transactions } from './transactions.js';
 
@@ -55,6 +52,7 @@ export class PgTransactions<Client extends PgClient = PgClient> extends Transact
     try {
       await client.query(this.#begin);
       const value = await this.#scope.run(client, body);
+      if (broken) throw new TransactionAbortedError(broken, 'its connection was lost');
       const { command } = await client.query('COMMIT');
       if (command === 'ROLLBACK') throw new TransactionAbortedError();
       return value;
@@ -77,22 +75,5 @@ export class PgTransactions<Client extends PgClient = PgClient> extends Transact
   async query(tx: Client, sql: string, values: readonly unknown[]): Promise<readonly Row[]> {
     const { rows } = await tx.query(sql, [...values]);
     return rows;
-  }
-
-  tableOf(target: RowTarget, site: string): Table {
-    if (isEntity(target) || isModel(target)) {
-      throw new DefinitionError(`${site}: expected a table, got ${show(target)}; pg has no models`);
-    }
-    return namedTable(target, site);
-  }
-
-  load(
-    tx: Client,
-    _target: RowTarget,
-    table: Table,
-    keys: readonly KeyValues[],
-  ): Promise<readonly Row[]> {
-    const { sql, values } = readStatement(table, keys);
-    return this.query(tx, sql, values);
   }
 }

@@ -100,8 +100,9 @@ export class PrismaTransactions extends Transactions<PrismaTransaction> {
   }
 
   run<T>(body: () => Promise<T>): Promise<T> {
-    const inside = (tx: PrismaTransaction): Promise<T> => this.#scope.run(tx, body);
-    return this.#client.$transaction(...([inside, this.#options] as never[])) as Promise<T>;
+    return this.#scope.open(body, (inside) =>
+      this.#client.$transaction(...([inside, this.#options] as never[])),
+    );
   }
 
   current(): PrismaTransaction | undefined {
@@ -112,11 +113,11 @@ export class PrismaTransactions extends Transactions<PrismaTransaction> {
     return queryPrisma(tx, sql, values);
   }
 
-  tableOf(target: RowTarget, site: string): Table {
+  override tableOf(target: RowTarget, site: string): Table {
     return prismaTable(this.#client, target, site);
   }
 
-  load(
+  override load(
     tx: PrismaTransaction,
     target: RowTarget,
     table: Table,

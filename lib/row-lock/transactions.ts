@@ -1,5 +1,7 @@
+import { DefinitionError, show } from '../errors/definition.error.js';
+import { readStatement } from './lock-statement.js';
 import type { KeyValues } from './row-key.js';
-import type { RowTarget, Table } from './target.js';
+import { isEntity, isModel, namedTable, type RowTarget, type Table } from './target.js';
 
 /** A row as the database library answers it. */
 export type Row = object;
@@ -28,12 +30,19 @@ export abstract class Transactions<Tx = unknown> {
   abstract query(tx: Tx, sql: string, values: readonly unknown[]): Promise<readonly Row[]>;
 
   /**
-   * The table of a target.
+   * The table of a target. A library that has entities or models of its own tells theirs.
    *
    * @param site names class and method in errors
    * @throws DefinitionError for a target that the library does not know
    */
-  abstract tableOf(target: RowTarget, site: string): Table;
+  tableOf(target: RowTarget, site: string): Table {
+    if (isEntity(target) || isModel(target)) {
+      throw new DefinitionError(
+        `${site}: expected a table, got ${show(target)}; ${this.constructor.name} knows no entities and models`,
+      );
+    }
+    return namedTable(target, site);
+  }
 
   /**
    * Whether {@link tableOf} can answer already, so that an application asks at boot; it may not be
@@ -44,14 +53,17 @@ export abstract class Transactions<Tx = unknown> {
   }
 
   /**
-   * Reads rows as the library maps them, past any cache.
+   * Reads rows past any cache: the columns as they are, or as the library maps its entities.
    *
-   * @returns in any order; `keyOf` tells whose they are
+   * @returns in any order
    */
-  abstract load(
+  load(
     tx: Tx,
-    target: RowTarget,
+    _target: RowTarget,
     table: Table,
     keys: readonly KeyValues[],
-  ): Promise<readonly Row[]>;
+  ): Promise<readonly Row[]> {
+    const { sql, values } = readStatement(table, keys);
+    return this.query(tx, sql, values);
+  }
 }

@@ -70,10 +70,11 @@ export class TypeOrmTransactions extends Transactions<TypeOrmManager> {
   }
 
   run<T>(body: () => Promise<T>): Promise<T> {
-    const inside = (manager: TypeOrmManager): Promise<T> => this.#scope.run(manager, body);
     const level = this.#level?.toUpperCase();
-    const args = level === undefined ? [inside] : [level, inside];
-    return this.#dataSource.transaction(...(args as never[])) as Promise<T>;
+    const options = level === undefined ? [] : [level];
+    return this.#scope.open(body, (inside) =>
+      this.#dataSource.transaction(...([...options, inside] as never[])),
+    );
   }
 
   current(): TypeOrmManager | undefined {
@@ -88,11 +89,11 @@ export class TypeOrmTransactions extends Transactions<TypeOrmManager> {
     return this.#dataSource.isInitialized;
   }
 
-  tableOf(target: RowTarget, site: string): Table {
+  override tableOf(target: RowTarget, site: string): Table {
     return typeOrmTable(this.#dataSource, target, site);
   }
 
-  load(
+  override load(
     tx: TypeOrmManager,
     target: RowTarget,
     table: Table,

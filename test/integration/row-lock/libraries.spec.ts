@@ -2,6 +2,7 @@ import 'reflect-metadata';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
 import {
   arg,
+  currentInvocation,
   currentTransaction,
   RowLocks,
   RowMissingError,
@@ -54,13 +55,14 @@ class Order {
 }
 
 let databases: PostgresDatabases;
+let url: string;
 let pool: Pool;
 let dataSource: DataSource;
 let prisma: Awaited<ReturnType<typeof openPrisma>>;
 
 beforeAll(async () => {
   databases = await borrowPostgres();
-  const url = await databases.createDatabase();
+  url = await databases.createDatabase();
   pool = new Pool({ connectionString: url });
   await pool.query(PRISMA_TABLES);
   await pool.query(
@@ -165,6 +167,43 @@ describe('an entity of TypeORM', () => {
   });
 });
 
+describe('a connection that is made for a call', () => {
+  class Orders {
+    @WithRowLock('orders', arg(0), { onMissing: 'run' })
+    async pay(_id: number): Promise<unknown> {
+      return currentInvocation()?.task;
+    }
+  }
+
+  async function tasksOfConnections(
+    rowLock: PgTransactions | TypeOrmTransactions,
+    connections: Pool,
+  ): Promise<unknown[]> {
+    const tasks: unknown[] = [];
+    connections.on('connect', () => tasks.push(currentInvocation()?.task));
+    const app = await boot({ providers: [Orders] }, { rowLock });
+    await expect(app.get(Orders).pay(1)).resolves.toBe('Orders.pay');
+    return tasks;
+  }
+
+  it('does not belong to it, with pg', async () => {
+    const own = new Pool({ connectionString: url });
+    const tasks = await tasksOfConnections(new PgTransactions({ pool: own }), own);
+    expect(tasks).toEqual([undefined]);
+    await own.end();
+  });
+
+  it('does not belong to it, with TypeORM', async () => {
+    const source = await new DataSource({ type: 'postgres', url }).initialize();
+    const own = (source.driver as unknown as { readonly master: Pool }).master;
+    const first = await own.connect();
+    const tasks = await tasksOfConnections(new TypeOrmTransactions({ dataSource: source }), own);
+    expect(tasks).toEqual([undefined]);
+    first.release();
+    await source.destroy();
+  });
+});
+
 describe('what the library does not know is refused at boot', () => {
   const bootWith = async (
     rowLock: PgTransactions | TypeOrmTransactions | PrismaTransactions,
@@ -178,7 +217,11 @@ describe('what the library does not know is refused at boot', () => {
   };
 
   it.each([
-    [ADAPTERS.pg, Order, /Orders\.pay: @WithRowLock: expected a table, got .*Order.*pg has no/],
+    [
+      ADAPTERS.pg,
+      Order,
+      /Orders\.pay: @WithRowLock: expected a table, got .*Order.*PgTransactions knows no/,
+    ],
     [ADAPTERS.pg, { model: 'Invoice' }, /Orders\.pay: @WithRowLock: expected a table/],
     [ADAPTERS.TypeORM, class Stranger {}, /Orders\.pay: .*an entity of the data source.*Stranger/],
     [ADAPTERS.TypeORM, { model: 'Invoice' }, /Orders\.pay: .*TypeORM has no models/],
@@ -192,7 +235,7 @@ describe('what the library does not know is refused at boot', () => {
   it('or with the first call, where the data source is not open yet', async () => {
     const later = new DataSource({
       type: 'postgres',
-      url: pool.options.connectionString as string,
+      url,
     });
     await expect(
       bootWith(new TypeOrmTransactions({ dataSource: later }), Order),
