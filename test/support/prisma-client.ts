@@ -5,6 +5,7 @@ import { createRequire } from 'node:module';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
+import type { PoolConfig } from 'pg';
 import { CACHE } from './debian-packages.js';
 import type { PostgresDatabases } from './postgres-server.js';
 
@@ -87,14 +88,22 @@ export async function preparePrisma(): Promise<string> {
   return client;
 }
 
-/** A client of the database at that URL, with a pool of its own of at most so many connections. */
-export async function openPrisma(connectionString: string, max = 10): Promise<PrismaClient> {
+/**
+ * A client of the database at that URL, with a pool of its own of at most so many connections.
+ *
+ * @param settings more settings of that pool
+ */
+export async function openPrisma(
+  connectionString: string,
+  max = 10,
+  settings: PoolConfig = {},
+): Promise<PrismaClient> {
   const { href } = pathToFileURL(await preparePrisma());
   const { PrismaPg } = await import('@prisma/adapter-pg');
   const { PrismaClient: Client } = (await import(href)) as {
     readonly PrismaClient: new (options: { readonly adapter: unknown }) => PrismaClient;
   };
-  return new Client({ adapter: new PrismaPg({ connectionString, max }) });
+  return new Client({ adapter: new PrismaPg({ connectionString, max, ...settings }) });
 }
 
 /** A client of a new database with the tables of the test schema. */

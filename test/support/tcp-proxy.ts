@@ -24,6 +24,7 @@ export class TcpProxy {
   #refuse = false;
   #loseReplyIn = 0;
   #loseOnly = '';
+  #loseReplyTo = '';
   #refuseAfterLoss = false;
   readonly #held = { requests: false, replies: false };
   readonly #pairs = new Set<Pair>();
@@ -87,6 +88,11 @@ export class TcpProxy {
     this.#refuseAfterLoss = andRefuse;
   }
 
+  /** The same for the next packet with this text in it, whatever protocol the server speaks. */
+  loseReplyTo(text: string): void {
+    this.#loseReplyTo = text;
+  }
+
   async stop(): Promise<void> {
     this.cut();
     this.listener.close();
@@ -103,6 +109,10 @@ export class TcpProxy {
     this.#pairs.add(pair);
     client.on('data', (data) => {
       this.#count(data, pair);
+      if (this.#loseReplyTo !== '' && data.includes(this.#loseReplyTo)) {
+        this.#loseReplyTo = '';
+        pair.loses = true;
+      }
       pair.forward('requests', data, this.#held.requests);
     });
     pair.server.on('data', (data) => {
