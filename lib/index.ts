@@ -59,7 +59,7 @@ export type {
 export { currentTransaction } from './row-lock/locking.js';
 export type { RowId, RowKey, RowKeyFunction, RowKeyResolver } from './row-lock/row-key.js';
 export { RowLocks } from './row-lock/row-locks.js';
-export type { LockClause, RowLocking } from './row-lock/row-locks.js';
+export type { LockClause, RowLocking } from './row-lock/row-locking.js';
 export type { RowTarget } from './row-lock/target.js';
 export type { ErrorClass, ErrorSelection } from './policies/error-matcher.js';
 export type { Backoff, BuiltInJitter, Jitter } from './policies/jitters.js';

@@ -4,7 +4,7 @@ import type { CompiledFingerprint } from '../keys/fingerprint.js';
 import type { Policy } from '../policies/policy.js';
 import type { RetryPolicy } from '../policies/retry.js';
 import type { Schema } from '../policies/schema.js';
-import type { ResolvedRowLocking } from '../row-lock/row-locks.js';
+import type { ResolvedRowLocking } from '../row-lock/row-locking.js';
 import type { RowTarget } from '../row-lock/target.js';
 
 /** A gate as the envelope uses it: one function of the invocation, whatever form it was written in. */

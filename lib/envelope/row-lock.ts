@@ -1,6 +1,6 @@
 import { InvalidKeyError, isRowLockedError, KeyMissingError } from '../errors/refusals.js';
 import { isKeyProblem } from '../keys/key-resolver.js';
-import { type Asker, shown, underLock } from '../row-lock/row-locks.js';
+import { type Asker, shown, underLock } from '../row-lock/under-lock.js';
 import { sqlStateOf } from '../row-lock/sql-state.js';
 import type { Transactions } from '../row-lock/transactions.js';
 import type { Body } from './envelope.js';

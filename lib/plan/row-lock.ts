@@ -3,7 +3,7 @@ import { compileKey } from '../keys/compiled-key.js';
 import { isPerTask, type KeySpec } from '../keys/key-resolver.js';
 import type { WithRowLockOptions } from '../policies/options.js';
 import { namedTable, type RowTarget } from '../row-lock/target.js';
-import { resolveRowLocking } from '../row-lock/row-locks.js';
+import { resolveRowLocking, ROW_LOCKING_DEFAULTS } from '../row-lock/row-locking.js';
 import { type CompiledRowLock, defined, type PlanContext, siteOf } from './context.js';
 import type { MethodDeclaration } from './declaration.js';
 import { compileGates } from './gates.js';
@@ -11,11 +11,8 @@ import { mergedOf } from './inheritance.js';
 
 /** What an option is where nobody says otherwise. */
 const ROW_LOCK_DEFAULTS = {
-  mode: 'update',
-  wait: 5,
+  ...ROW_LOCKING_DEFAULTS,
   onBusy: 'fail',
-  onMissing: 'fail',
-  lockFree: false,
 } as const satisfies WithRowLockOptions;
 
 /** @throws DefinitionError for a lock of no row, a name that no table has, or a row that nobody locks */
@@ -55,7 +52,7 @@ export function compileRowLock(
   return {
     target,
     key,
-    locking: resolveRowLocking({ mode, wait, onMissing, lockFree }, site),
+    locking: resolveRowLocking({ mode, wait, onMissing, lockFree }),
     onBusy: options.onBusy,
     gates: compileGates(options, declaration, site),
     rowAt: lockedRowAt,

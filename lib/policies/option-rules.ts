@@ -7,6 +7,8 @@ import { ROW_LOCK_MODES } from './options.js';
 /** Checks one option as it was written. `where` names class, method, decorator and option. */
 type OptionRule = (value: unknown, where: string) => void;
 
+type Rules = Readonly<Record<string, OptionRule>>;
+
 /** All that a decorator of ours can declare: the rings, and what stands inside them. */
 export const DECLARABLES = [
   ...POLICY_NAMES,
@@ -40,7 +42,14 @@ const COMMON_RULES = {
   onStoreError: oneOf('fail', 'run'),
 };
 
-const RULES: Readonly<Record<Declarable, Readonly<Record<string, OptionRule>>>> = {
+const ROW_LOCKING: Rules = {
+  mode: oneOf(...ROW_LOCK_MODES),
+  wait: (value, where) => toMilliseconds(value, where, true),
+  onMissing: oneOf('fail', 'run'),
+  lockFree: flag,
+};
+
+const RULES: Readonly<Record<Declarable, Rules>> = {
   lock: {
     ...COMMON_RULES,
     ...STREAM_RULE,
@@ -96,11 +105,8 @@ const RULES: Readonly<Record<Declarable, Readonly<Record<string, OptionRule>>>> 
     unless: gate,
   },
   rowLock: {
-    mode: oneOf(...ROW_LOCK_MODES),
-    wait: (value, where) => toMilliseconds(value, where, true),
+    ...ROW_LOCKING,
     onBusy: oneOf('fail', 'skip'),
-    onMissing: oneOf('fail', 'run'),
-    lockFree: flag,
     if: gate,
     unless: gate,
   },
@@ -115,7 +121,15 @@ const RULES: Readonly<Record<Declarable, Readonly<Record<string, OptionRule>>>> 
  * @throws DefinitionError "expected X, got Y"
  */
 export function checkOptions(policy: Declarable, options: object, site: string): void {
-  const rules = RULES[policy];
+  check(RULES[policy], options, site);
+}
+
+/** The same, of what `RowLocks` is told. */
+export function checkRowLocking(options: object, site: string): void {
+  check(ROW_LOCKING, options, site);
+}
+
+function check(rules: Rules, options: object, site: string): void {
   for (const [name, value] of Object.entries(options)) {
     const rule = Object.hasOwn(rules, name) ? rules[name] : undefined;
     if (!rule) {

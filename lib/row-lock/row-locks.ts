@@ -1,152 +1,22 @@
-import { toMilliseconds } from '../clock/duration.js';
 import { DefinitionError, show } from '../errors/definition.error.js';
-import {
-  InvalidKeyError,
-  type RefusalSite,
-  RowLockConflictError,
-  RowLockedError,
-  RowMissingError,
-} from '../errors/refusals.js';
 import { NoTransactionError } from '../errors/no-transaction.error.js';
-import { isKeyProblem } from '../keys/key-resolver.js';
-import { ROW_LOCK_MODES, type WithRowLockOptions } from '../policies/options.js';
+import { checkRowLocking } from '../policies/option-rules.js';
 import { once } from '../process-wide.js';
-import type { Patience } from './lock-statement.js';
-import {
-  lockRows,
-  type Locked,
-  type LockedRowKey,
-  readRows,
-  type Within,
-  withinTransaction,
-} from './locking.js';
 import type { RowId, RowKey } from './row-key.js';
-import { conflictOf } from './sql-state.js';
-import { isRowTarget, type RowTarget, type Table } from './target.js';
-import type { Row, Transactions } from './transactions.js';
-
-/** How rows are locked. */
-export type RowLocking = Pick<WithRowLockOptions, 'mode' | 'wait' | 'onMissing' | 'lockFree'>;
-
-/** The same, checked and with nothing left open. */
-export interface ResolvedRowLocking {
-  readonly mode: (typeof ROW_LOCK_MODES)[number];
-  readonly patience: Patience;
-  readonly onMissing: 'fail' | 'run';
-}
-
-const STRENGTHS = ['FOR UPDATE', 'FOR NO KEY UPDATE', 'FOR SHARE', 'FOR KEY SHARE'] as const;
-
-/** How rows are locked, in the words of SQL. */
-export type LockClause = `${(typeof STRENGTHS)[number]}${'' | ' NOWAIT' | ' SKIP LOCKED'}`;
-
-/** How long a lock is waited for where nobody says. */
-export const DEFAULT_WAIT = 5;
-
-/** The same, where a row that is missing fails. */
-export type RowLockingOfAll = RowLocking & { readonly onMissing?: 'fail' };
+import {
+  type LockClause,
+  lockingOf,
+  type ResolvedRowLocking,
+  resolveRowLocking,
+  type RowLocking,
+  type RowLockingOfAll,
+} from './row-locking.js';
+import { isRowTarget, type RowTarget } from './target.js';
+import type { Transactions } from './transactions.js';
+import { type Asker, type RowRequest, shown, underLock } from './under-lock.js';
 
 /** What is run while rows are locked, with the library's handle of the transaction. */
 export type UnderLock<Rows, Tx, T> = (rows: Rows, tx: Tx) => T | Promise<T>;
-
-/** Rows that are locked, in the transaction that holds the locks. */
-export interface Held {
-  readonly tx: unknown;
-  /**
-   * Reads them, under the lock.
-   *
-   * @throws RowMissingError for a row that the library does not show, such as one that is deleted
-   *   softly, unless rows may be missing
-   */
-  read(): Promise<(Row | undefined)[]>;
-}
-
-/** A request that is checked, apart from what only the database knows. */
-export interface RowRequest {
-  readonly target: RowTarget;
-  readonly id: unknown;
-  readonly locking: ResolvedRowLocking;
-  /** What a busy row does; only words for the metadata. */
-  readonly onBusy: 'fail' | 'skip';
-  /** Names class, method and decorator in errors. */
-  readonly site: string;
-  /** Whether a wrong key is the client's fault. */
-  readonly fromRequest: boolean;
-}
-
-/** Who asks, and who hears of it. */
-export interface Asker extends RefusalSite {
-  /** Told when the rows are locked. */
-  locked?(table: string, waitedMs: number): void;
-}
-
-/**
- * Runs a body in a transaction in which rows are locked: one that is open already, or one of its own.
- *
- * @throws RowLockedError, RowMissingError, InvalidKeyError; RowLockConflictError only when the
- *   transaction is its own, because only then a repetition begins it anew
- */
-export async function underLock<T>(
-  transactions: Transactions,
-  request: RowRequest,
-  asker: Asker,
-  body: (held: Held) => Promise<T>,
-): Promise<T> {
-  const table = transactions.tableOf(request.target, request.site);
-  const joined = transactions.current() !== undefined;
-  try {
-    return await withinTransaction(transactions, async (within) => {
-      const locked = await take(transactions, within, table, request, asker);
-      const read = async (): Promise<(Row | undefined)[]> => {
-        const rows = await readRows(transactions, within.tx, request.target, table, locked);
-        if (rows.includes(undefined)) refuseMissing(table, request, asker);
-        return rows;
-      };
-      return body({ tx: within.tx, read });
-    });
-  } catch (error) {
-    const state = joined ? undefined : conflictOf(error);
-    if (state === undefined) throw error;
-    const metadata = { code: 'row_conflict', table: table.name, sqlState: state } as const;
-    throw new RowLockConflictError(metadata, asker, error);
-  }
-}
-
-async function take(
-  transactions: Transactions,
-  within: Within<unknown>,
-  table: Table,
-  request: RowRequest,
-  asker: Asker,
-): Promise<readonly (LockedRowKey | undefined)[]> {
-  const { id, locking, onBusy, fromRequest } = request;
-  const { mode, patience } = locking;
-  let locked: Locked;
-  try {
-    locked = await lockRows(transactions, within, { table, id, mode, patience });
-  } catch (error) {
-    if (!isKeyProblem(error)) throw error;
-    const metadata = { code: 'key_invalid', policy: 'rowLock' } as const;
-    throw new InvalidKeyError(metadata, asker, fromRequest, error.message);
-  }
-  if (locked.kind === 'busy') {
-    const metadata = {
-      code: 'row_locked',
-      table: table.name,
-      onBusy,
-      waitedMs: locked.waitedMs,
-    } as const;
-    throw new RowLockedError(metadata, asker, locked.cause);
-  }
-  if (locked.rows.includes(undefined)) refuseMissing(table, request, asker);
-  asker.locked?.(table.name, locked.waitedMs);
-  return locked.rows;
-}
-
-function refuseMissing(table: Table, { locking }: RowRequest, asker: Asker): void {
-  if (locking.onMissing === 'run') return;
-  throw new RowMissingError({ code: 'row_missing', table: table.name }, asker);
-}
 
 class RowLocksService {
   /**
@@ -206,7 +76,8 @@ class RowLocksService {
     if (typeof body !== 'function') {
       throw new DefinitionError(`${site}: expected a function, got ${show(body)}`);
     }
-    const locking = resolveRowLocking(options, site);
+    checkRowLocking(options, site);
+    const locking = resolveRowLocking(options);
     const request = requestOf(target, id, locking, site);
     return underLock(transactions, request, this.asker(site), async (held) =>
       body(shown(await held.read(), id) as never, held.tx as never),
@@ -254,54 +125,6 @@ class RowLocksService {
       `${site}: expected CmdxModule.forRoot({ rowLock: new PgTransactions({ pool }) }) or another of the row lock adapters, got none`,
     );
   }
-}
-
-/** One row for one key, a list for a list. */
-export function shown(rows: readonly (Row | undefined)[], id: unknown): unknown {
-  return Array.isArray(id) ? rows : rows[0];
-}
-
-/** @throws DefinitionError for an option that is none, or a value of the wrong kind */
-export function resolveRowLocking(options: RowLocking, site: string): ResolvedRowLocking {
-  const { mode = 'update', wait = DEFAULT_WAIT, onMissing = 'fail', lockFree = false } = options;
-  const known = ['mode', 'wait', 'onMissing', 'lockFree'];
-  for (const name of Object.keys(options)) {
-    if (known.includes(name)) continue;
-    throw new DefinitionError(
-      `${site}: unknown option "${name}"; expected one of ${known.join(', ')}`,
-    );
-  }
-  if (!ROW_LOCK_MODES.includes(mode)) {
-    throw new DefinitionError(
-      `${site} option "mode": expected one of ${ROW_LOCK_MODES.join(', ')}, got ${show(mode)}`,
-    );
-  }
-  if (onMissing !== 'fail' && onMissing !== 'run') {
-    throw new DefinitionError(
-      `${site} option "onMissing": expected 'fail' or 'run', got ${show(onMissing)}`,
-    );
-  }
-  if (typeof lockFree !== 'boolean') {
-    throw new DefinitionError(
-      `${site} option "lockFree": expected true or false, got ${show(lockFree)}`,
-    );
-  }
-  const waitMs = toMilliseconds(wait, `${site} option "wait"`, true);
-  return { mode, onMissing, patience: lockFree ? 'skip locked' : waitMs === 0 ? 'nowait' : waitMs };
-}
-
-function lockingOf(clause: string, site: string): ResolvedRowLocking {
-  const position = STRENGTHS.findIndex(
-    (each) => clause === each || clause === `${each} NOWAIT` || clause === `${each} SKIP LOCKED`,
-  );
-  const mode = ROW_LOCK_MODES[position];
-  if (!mode) {
-    throw new DefinitionError(
-      `${site} option "clause": expected one of ${STRENGTHS.join(', ')}, each also with NOWAIT or SKIP LOCKED, got ${show(clause)}`,
-    );
-  }
-  const wait = clause.endsWith(' NOWAIT') ? 0 : DEFAULT_WAIT;
-  return resolveRowLocking({ mode, wait, lockFree: clause.endsWith(' SKIP LOCKED') }, site);
 }
 
 /** @throws DefinitionError for what is no target */
