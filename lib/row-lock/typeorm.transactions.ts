@@ -21,10 +21,20 @@ export interface TypeOrmManager {
   readonly connection: TypeOrmDataSource;
 }
 
+/** What is needed of a `QueryRunner` of TypeORM: one connection. */
+export interface TypeOrmQueryRunner {
+  readonly manager: TypeOrmManager;
+  /** @returns the client of `pg` */
+  connect(): Promise<unknown>;
+  startTransaction(isolationLevel?: never): Promise<void>;
+  commitTransaction(): Promise<void>;
+  rollbackTransaction(): Promise<void>;
+  release(): Promise<void>;
+}
+
 /** What is needed of a `DataSource` of TypeORM. */
 export interface TypeOrmDataSource {
-  // Of several signatures the last is compared: `never` fits whichever it is.
-  transaction: (...args: never[]) => Promise<unknown>;
+  createQueryRunner(): TypeOrmQueryRunner;
   hasMetadata(entity: EntityTarget): boolean;
   getMetadata(entity: EntityTarget): {
     readonly tableName: string;
@@ -54,8 +64,8 @@ export class TypeOrmTransactions extends Transactions<TypeOrmManager> {
   }: { readonly dataSource: TypeOrmDataSource } & IsolationOptions) {
     super();
     const site = 'new TypeOrmTransactions()';
-    const { transaction, getMetadata } = (dataSource ?? {}) as Partial<TypeOrmDataSource>;
-    if (typeof transaction !== 'function' || typeof getMetadata !== 'function') {
+    const { createQueryRunner, getMetadata } = (dataSource ?? {}) as Partial<TypeOrmDataSource>;
+    if (typeof createQueryRunner !== 'function' || typeof getMetadata !== 'function') {
       throw new DefinitionError(
         `${site}: expected a DataSource of TypeORM, got ${show(dataSource)}`,
       );
@@ -70,11 +80,21 @@ export class TypeOrmTransactions extends Transactions<TypeOrmManager> {
   }
 
   run<T>(body: () => Promise<T>): Promise<T> {
-    const level = this.#level?.toUpperCase();
-    const options = level === undefined ? [] : [level];
-    return this.#scope.open(body, (inside) =>
-      this.#dataSource.transaction(...([...options, inside] as never[])),
-    );
+    const level = this.#level?.toUpperCase() as never;
+    return this.#scope.open(body, async (inside) => {
+      const runner = this.#dataSource.createQueryRunner();
+      try {
+        await runner.startTransaction(level);
+        const value = await inside(runner.manager);
+        await runner.commitTransaction();
+        return value;
+      } catch (error) {
+        await rollBack(runner);
+        throw error;
+      } finally {
+        await runner.release();
+      }
+    });
   }
 
   current(): TypeOrmManager | undefined {
@@ -100,6 +120,20 @@ export class TypeOrmTransactions extends Transactions<TypeOrmManager> {
     keys: readonly KeyValues[],
   ): Promise<readonly Row[]> {
     return loadTypeOrm(tx, target, table, keys);
+  }
+}
+
+/**
+ * A connection that does not answer to ROLLBACK is ended: from the pool it would come back with this
+ * transaction open, and what was done in it would be saved by the next one.
+ */
+async function rollBack(runner: TypeOrmQueryRunner): Promise<void> {
+  try {
+    await runner.rollbackTransaction();
+  } catch {
+    const client = (await runner.connect().catch(() => undefined)) as
+      { end(done: () => void): void } | undefined;
+    client?.end(() => undefined);
   }
 }
 

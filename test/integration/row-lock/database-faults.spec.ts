@@ -6,6 +6,7 @@ import {
   arg,
   IdempotencyRecords,
   IdempotentBy,
+  RowLocks,
   TransactionInDoubtError,
   WithRowLock,
 } from 'nestjs-cmdx';
@@ -195,5 +196,52 @@ describe.each(Object.keys(ROW_LOCK_ADAPTERS))('When the database lets %s down,',
     expect(invoices.runs).toBe(2);
     await expect(settledWithin(5_000, invoices.pay('ref_2'))).resolves.toBe('paid');
     await proxy.stop();
+  });
+});
+
+/** Libraries whose pool may be told `query_timeout`; README says why Prisma's may not. */
+describe.each(['pg', 'TypeORM'])('A database that stands still is not waited for by %s', (name) => {
+  const BOUND_MS = 200;
+  let adapter: RowLockAdapter;
+  let locks: RowLocks;
+
+  beforeEach(async () => {
+    const pool = { max: 1, query_timeout: BOUND_MS, connectionTimeoutMillis: BOUND_MS };
+    adapter = await (ROW_LOCK_ADAPTERS[name] as OpenRowLockAdapter)(url, { pool });
+    locks = (await boot({}, { rowLock: adapter.transactions })).get(RowLocks);
+  });
+
+  afterEach(async () => {
+    server.thaw();
+    await adapter.close();
+  });
+
+  const failsInTime = async (call: Promise<unknown>): Promise<void> =>
+    // One bound for what was asked, one for the ROLLBACK.
+    expect(settledWithin(2 * BOUND_MS + 300, call)).rejects.toThrow(/timeout/);
+
+  it('when a transaction is to begin, on a connection that is there or a new one', async () => {
+    await locks.withLock(adapter.invoices, 1, () => 'warm');
+    server.freeze();
+    let runs = 0;
+    const call = (): Promise<unknown> => locks.withLock(adapter.invoices, 1, () => (runs += 1));
+    await failsInTime(call());
+    await failsInTime(call());
+    expect(runs).toBe(0);
+  });
+
+  it('when a row is to be locked, and what the body did before is not saved by the next call', async () => {
+    const call = locks.withLock(adapter.invoices, 1, async () => {
+      await adapter.ask(PAY);
+      server.freeze();
+      await locks.lock(adapter.invoices, 2);
+    });
+    await failsInTime(call);
+    server.thaw();
+    await settledWithin(
+      5_000,
+      locks.withLock(adapter.invoices, 2, () => 'locked'),
+    );
+    expect(await statusOf(1)).toBe('open');
   });
 });
