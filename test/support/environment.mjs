@@ -18,6 +18,12 @@ for (const name of ['run', 'enterWith']) {
  * every promise of the later ones dearer, and keep what they hold.
  */
 export default class Environment extends NodeEnvironment {
+  async setup() {
+    await super.setup();
+    // Node loads what Jest cannot: a CommonJS module that requires one of ES modules.
+    this.global.importByNode = (name) => import(name);
+  }
+
   async teardown() {
     for (const storage of switchedOn) storage.disable();
     switchedOn.clear();

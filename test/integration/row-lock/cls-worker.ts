@@ -10,7 +10,7 @@ import {
 import { TransactionalAdapterPrisma } from '@nestjs-cls/transactional-adapter-prisma';
 import { TransactionalAdapterTypeOrm } from '@nestjs-cls/transactional-adapter-typeorm';
 import { ClsModule } from 'nestjs-cls';
-import { arg, CmdxModule, currentTransaction, LockedRow, RowLocks, WithRowLock } from 'nestjs-cmdx';
+import { arg, CmdxModule, currentTransaction, LockedRow, WithRowLock } from 'nestjs-cmdx';
 import { ClsTransactions } from 'nestjs-cmdx/row-lock';
 import { DataSource, type EntityManager } from 'typeorm';
 import { openPrisma, type PrismaTransactionClient } from '../../support/prisma-client.js';
@@ -34,28 +34,31 @@ async function openDataSource() {
 
 const INVOICES = { table: 'invoices', key: 'invoice_no' };
 
-async function pay(id: number): Promise<void> {
-  const sql = `UPDATE invoices SET invoice_status = 'paid' WHERE invoice_no = ${id}`;
-  if (overPrisma) await currentTransaction<PrismaTransactionClient>()?.$executeRawUnsafe(sql);
-  else await currentTransaction<EntityManager>()?.query(sql);
-}
-
 @Injectable()
 class Invoices {
   constructor(private readonly host: TransactionHost) {}
 
   @WithRowLock(INVOICES, arg(0))
   async pay(id: number, @LockedRow() row?: { invoice_status: string }): Promise<unknown> {
-    await pay(id);
-    return { status: row?.invoice_status, active: this.host.isTransactionActive() };
+    await this.write(id);
+    return { status: row?.invoice_status, same: currentTransaction() === this.host.tx };
   }
 
-  @WithRowLock(INVOICES, arg(0), { wait: 0 })
+  @Transactional(Propagation.Required)
+  async write(id: number): Promise<void> {
+    const sql = `UPDATE invoices SET invoice_status = 'paid' WHERE invoice_no = ${id}`;
+    if (overPrisma) await (this.host.tx as PrismaTransactionClient).$executeRawUnsafe(sql);
+    else await (this.host.tx as EntityManager).query(sql);
+  }
+
+  /** Ours is the owner. */
+  @WithRowLock(INVOICES, arg(0))
   async payAndFail(id: number): Promise<void> {
-    await pay(id);
+    await this.write(id);
     throw new Error('no');
   }
 
+  /** Theirs is the owner. */
   @Transactional(Propagation.Required)
   async payWithin(id: number): Promise<void> {
     await this.pay(id);
@@ -68,10 +71,10 @@ class Invoices {
   }
 
   /** The row is held by another transaction all the while. */
-  @WithRowLock(INVOICES, arg(0))
+  @Transactional(Propagation.Required)
   async busyWithin(id: number, other: number): Promise<string> {
     const refused = await this.lock(other).catch((error: { code?: string }) => error.code);
-    await pay(id);
+    await this.pay(id);
     return `${refused}`;
   }
 }
@@ -102,17 +105,13 @@ class AppModule {}
 
 const app = await NestFactory.createApplicationContext(AppModule, { logger: ['error'] });
 const invoices = app.get(Invoices);
-const locks = app.get(RowLocks);
 const endOf = (call: Promise<unknown>): Promise<unknown> =>
-  call.catch((error: { code?: string; message: string }) => error.code ?? error.message);
+  call.catch((error: Error) => error.message);
 
 const answers = {
   paid: await endOf(invoices.pay(1)),
   failed: await endOf(invoices.payAndFail(2)),
   within: await endOf(invoices.payWithin(3)),
-  missing: await endOf(invoices.lock(9)),
-  outside: await endOf(locks.lock(INVOICES, 1)),
-  busy: await endOf(invoices.lock(4)),
   busyWithin: await endOf(invoices.busyWithin(5, 4)),
 };
 await app.close();
