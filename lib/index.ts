@@ -16,7 +16,11 @@ export { Named } from './decorators/named.js';
 export { OnTelemetry } from './decorators/on-telemetry.js';
 export type { PolicyDecorator } from './decorators/guarded-method.js';
 export { describePolicies } from './boot/describe-policies.js';
-export type { MethodDescription, PolicyDescription } from './plan/description.js';
+export type {
+  MethodDescription,
+  PolicyDescription,
+  RowLockDescription,
+} from './plan/description.js';
 
 export { arg, input } from './keys/input.js';
 export { clientIp, fromRequest, header } from './keys/request.js';

@@ -1,3 +1,5 @@
+import { isObservable } from 'rxjs';
+import { DefinitionError } from '../errors/definition.error.js';
 import { InvalidKeyError, isRowLockedError, KeyMissingError } from '../errors/refusals.js';
 import { isKeyProblem } from '../keys/key-resolver.js';
 import { type Asker, shown, underLock } from '../row-lock/under-lock.js';
@@ -19,17 +21,19 @@ export function lockingRows(run: Run, planned: PlannedRowLock, body: Body): Body
   let resolved: Promise<{ readonly applies: boolean; readonly id?: unknown }> | undefined;
   return async () => {
     const { applies, id } = await (resolved ??= resolve(run, planned));
-    if (!applies) return body();
+    if (!applies) return callBody(run, planned, body);
     const { target, locking, onBusy, site, key } = planned;
     const request = { target, id, locking, onBusy, site, fromRequest: isFromRequest(run, key) };
     const transactions = run.runtime.transactions as Transactions;
     // Asked before: what fails while the lock is asked for spoils a joined transaction as well.
     const joined = transactions.current() !== undefined;
     try {
-      return await underLock(transactions, request, asker(run), (held) => {
+      return await underLock(transactions, request, asker(run), async (held) => {
         let row: Promise<unknown> | undefined;
         run.readRow = () => (row ??= held.read().then((rows) => shown(rows, id)));
-        return planned.rowAt === undefined ? callBody(body) : withRow(run, planned.rowAt, body);
+        const value = await callBody(run, planned, body);
+        if (isObservable(value)) throw streamedFrom(planned);
+        return value;
       });
     } catch (error) {
       if (joined && sqlStateOf(error) !== undefined) run.spoiled = true;
@@ -43,16 +47,21 @@ export function lockingRows(run: Run, planned: PlannedRowLock, body: Body): Body
   };
 }
 
-async function callBody(body: Body): Promise<unknown> {
+/** Where a gate has excluded the call there is no row, whatever the caller has passed in its place. */
+async function callBody(run: Run, { rowAt }: PlannedRowLock, body: Body): Promise<unknown> {
+  if (rowAt === undefined) return body();
+  const args = [...run.args];
+  while (args.length < rowAt) args.push(undefined);
+  args[rowAt] = await run.row;
+  run.args = args;
   return body();
 }
 
-async function withRow(run: Run, at: number, body: Body): Promise<unknown> {
-  const args = [...run.args];
-  while (args.length < at) args.push(undefined);
-  args[at] = await run.row;
-  run.args = args;
-  return body();
+/** It would go on when the transaction has ended. */
+function streamedFrom({ site }: PlannedRowLock): DefinitionError {
+  return new DefinitionError(
+    `${site}: expected a method that returns a Promise, got one that returns an Observable`,
+  );
 }
 
 async function resolve(

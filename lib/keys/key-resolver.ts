@@ -66,11 +66,11 @@ export interface MethodShape {
   readonly task: string;
   /** Explicit names (`@Param('x')`, `@Query('x')`, `@Body('x')`, `@Headers('x')`, `@Named('x')`) and their positions. */
   readonly names: ReadonlyMap<string, readonly number[]>;
-  /** Positions of the request, the response and `next`: never searched for an input. */
+  /** Positions of the request, the response, `next` and the locked row: never searched for an input. */
   readonly unsearchable: ReadonlySet<number>;
   /** Positions of `@Headers('x')` and `@Headers()`. */
   readonly headers: ReadonlySet<number>;
-  /** The emitted parameter types, `undefined` when the toolchain emits none. */
+  /** The emitted types of the parameters that may be inputs, `undefined` when the toolchain emits none. */
   readonly types: readonly unknown[] | undefined;
   /** Says a thing once in the application's life. */
   warnOnce(message: string): void;

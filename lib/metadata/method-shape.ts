@@ -6,7 +6,7 @@ import {
   routeParameterNames,
   transportPositions,
 } from './nest-metadata.js';
-import { parameterNamesOf } from './policy-records.js';
+import { lockedRowOf, parameterNamesOf } from './policy-records.js';
 
 /** What is known of a method's parameters before it is called. */
 export function shapeOf(
@@ -23,12 +23,16 @@ export function shapeOf(
     for (const index of positions) add(name, index);
   }
   for (const { name, index } of routeParameterNames(target, method)) add(name, index);
+  // What is passed there is no input: it is replaced by the row.
+  const row = lockedRowOf(target, method);
+  const unsearchable = transportPositions(target, method);
+  const types = parameterTypes(target, method);
   return {
     task: taskName(target, method),
     names,
-    unsearchable: transportPositions(target, method),
+    unsearchable: row === undefined ? unsearchable : new Set([...unsearchable, row]),
     headers: headerPositions(target, method),
-    types: parameterTypes(target, method),
+    types: row === undefined ? types : types?.toSpliced(row, 1),
     warnOnce,
   };
 }

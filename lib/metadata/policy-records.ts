@@ -55,9 +55,15 @@ export function classPolicies(target: AnyClass): ReadonlySet<Declarable> {
   );
 }
 
-/** Methods that carry one of our decorators, on the class or on a base of it. */
+/**
+ * Methods that carry one of our decorators, on the class or on a base of it: a `@LockedRow` alone, too,
+ * so that it is found to miss its row lock.
+ */
 export function decoratedMethods(target: AnyClass): ReadonlySet<PropertyKey> {
-  return new Set(lineage(target).flatMap((each) => [...(peek(each)?.methods.keys() ?? [])]));
+  const records = lineage(target).flatMap((each) => peek(each) ?? []);
+  return new Set(
+    records.flatMap(({ methods, lockedRows }) => [...methods.keys(), ...lockedRows.keys()]),
+  );
 }
 
 /** Whether the class or a base of it carries any of our policy decorators. */

@@ -1,5 +1,7 @@
 import type { PolicyName } from '../errors/refusals.js';
+import type { RowTarget } from '../row-lock/target.js';
 import type { CompiledPlan } from './compiler.js';
+import type { CompiledRowLock } from './context.js';
 
 /** A policy as it is in effect on a method. Frozen. */
 export interface PolicyDescription {
@@ -12,6 +14,16 @@ export interface PolicyDescription {
   readonly options: Readonly<Record<string, unknown>>;
 }
 
+/** Which rows are locked around the body, and how. Frozen. */
+export interface RowLockDescription {
+  /** As it was written: a table, an entity or a model. */
+  readonly target: RowTarget;
+  /** How the key was written, a literal one in quotes. */
+  readonly key: string;
+  /** The options in effect. */
+  readonly options: Readonly<Record<string, unknown>>;
+}
+
 /** What guards a method. Frozen. */
 export interface MethodDescription {
   /** `ClassName.methodName`. */
@@ -20,6 +32,8 @@ export interface MethodDescription {
   readonly policies: readonly PolicyDescription[];
   /** How the body is repeated, if it is. */
   readonly retry?: Readonly<Record<string, unknown>>;
+  /** Which rows are locked, if any are. */
+  readonly rowLock?: RowLockDescription;
   /** Whether arguments and return values are checked by schemas. */
   readonly checksInput: boolean;
   readonly checksOutput: boolean;
@@ -41,9 +55,18 @@ export function describePlan(plan: CompiledPlan): MethodDescription {
       ),
     ),
     ...(plan.retry && { retry: plan.retry.options as Readonly<Record<string, unknown>> }),
+    ...(plan.rowLock && { rowLock: describeRowLock(plan.rowLock) }),
     checksInput: plan.inputs !== undefined,
     checksOutput: plan.output !== undefined,
     batches: Object.freeze(batchesOf(plan).map((batch) => Object.freeze(batch))),
+  });
+}
+
+function describeRowLock({ target, key, options }: CompiledRowLock): RowLockDescription {
+  return Object.freeze({
+    target,
+    key: key.text,
+    options: options as Readonly<Record<string, unknown>>,
   });
 }
 
