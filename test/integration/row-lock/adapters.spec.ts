@@ -52,6 +52,8 @@ afterAll(() => databases.stop());
 describe.each(Object.entries(ADAPTERS))('row locks through %s', (_name, open) => {
   let pool: Pool;
   let adapter: RowLockAdapter;
+  /** Before the first call of all. */
+  let catalogBefore: object[];
   let locks: RowLocks;
   const others: PoolClient[] = [];
 
@@ -60,6 +62,7 @@ describe.each(Object.entries(ADAPTERS))('row locks through %s', (_name, open) =>
     pool = new Pool({ connectionString: url, max: 10 });
     await pool.query(PRISMA_TABLES);
     adapter = await open(url);
+    catalogBefore = await catalog();
   }, 60_000);
 
   afterAll(async () => {
@@ -84,6 +87,8 @@ describe.each(Object.entries(ADAPTERS))('row locks through %s', (_name, open) =>
       other.release();
     }
   });
+
+  const catalog = async (): Promise<object[]> => (await pool.query<object>(CATALOG)).rows;
 
   /** Somebody else, in a transaction of his own, who has let go at the end of the test. */
   async function another(sql: string): Promise<PoolClient> {
@@ -369,8 +374,6 @@ describe.each(Object.entries(ADAPTERS))('row locks through %s', (_name, open) =>
   });
 
   it('adds nothing to the database, whatever is asked', async () => {
-    const catalog = async (): Promise<object[]> => (await pool.query<object>(CATALOG)).rows;
-    const before = await catalog();
     const letGo = await holdInvoice(2);
     const everyKind = async (): Promise<void> => {
       for (const mode of ['update', 'no key update', 'share', 'key share'] as const) {
@@ -388,7 +391,7 @@ describe.each(Object.entries(ADAPTERS))('row locks through %s', (_name, open) =>
     const failing = locks.withLock(adapter.invoices, 1, () => adapter.ask('SELECT 1 / 0'));
     await expect(failing).rejects.toThrow();
     await letGo();
-    expect(await catalog()).toEqual(before);
-    expect(before).toContainEqual({ kind: 'column', name: 'invoices.invoice_status' });
+    expect(await catalog()).toEqual(catalogBefore);
+    expect(catalogBefore).toContainEqual({ kind: 'column', name: 'invoices.invoice_status' });
   });
 });
