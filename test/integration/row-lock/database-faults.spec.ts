@@ -1,16 +1,24 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
 import { Injectable, type Type } from '@nestjs/common';
+import { once } from 'node:events';
 import { type LookupFunction, Socket } from 'node:net';
 import { types } from 'node:util';
 import {
   arg,
+  currentTransaction,
   IdempotencyRecords,
   IdempotentBy,
+  RetryOn,
+  RowLockConflictError,
   RowLocks,
+  skip,
+  SystemClock,
+  TransactionAbortedError,
   TransactionInDoubtError,
   WithRowLock,
 } from 'nestjs-cmdx';
-import { Pool } from 'pg';
+import { PgTransactions } from 'nestjs-cmdx/row-lock';
+import { Pool, type PoolClient } from 'pg';
 import { type Application, boot, closeApplicationsAfterEach } from '../../support/application.js';
 import { type PostgresServer, startPostgres } from '../../support/postgres-server.js';
 import { PRISMA_TABLES } from '../../support/prisma-client.js';
@@ -244,4 +252,226 @@ describe.each(['pg', 'TypeORM'])('A database that stands still is not waited for
     );
     expect(await statusOf(1)).toBe('open');
   });
+});
+
+describe('A connection of pg that is lost', () => {
+  let pool: Pool;
+  let lost: Error[];
+  let locks: RowLocks;
+
+  beforeEach(async () => {
+    lost = [];
+    pool = new Pool({ connectionString: url, max: 1 });
+    pool.on('error', (error) => lost.push(error));
+    locks = (await boot({}, { rowLock: new PgTransactions({ pool }) })).get(RowLocks);
+  });
+
+  afterEach(() => pool.end());
+
+  const LOCKED = { table: 'invoices', key: 'invoice_no' };
+
+  it('and known to be before COMMIT leaves no doubt that nothing was saved', async () => {
+    const call = locks.withLock(LOCKED, 1, async (_row, client: PoolClient) => {
+      await client.query(PAY);
+      const told = once(client, 'error');
+      await FAULTS['its connection is ended']?.();
+      await told;
+    });
+    await expect(call).rejects.toBeInstanceOf(TransactionAbortedError);
+    expect(await statusOf(1)).toBe('open');
+    expect([pool.totalCount, pool.waitingCount]).toEqual([0, 0]);
+    // It was in use: its user was told, and the pool has nothing to add.
+    expect(lost).toEqual([]);
+  });
+
+  it('while nobody uses it is the pool to tell of, and replaced for the next call', async () => {
+    await locks.withLock(LOCKED, 1, () => 'locked');
+    const end =
+      'SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()';
+    await observer.query(end);
+    await until(() => lost.length > 0, 'the word of the pool');
+    await expect(locks.withLock(LOCKED, 1, () => 'locked')).resolves.toBe('locked');
+  });
+});
+
+/** Pays, and so does whoever has `RetryOn` once more when others were in the way. */
+function payingOn(adapter: RowLockAdapter) {
+  @Injectable()
+  class Paying {
+    /** Attempts that have come to the end of the body. */
+    ended = 0;
+    /** What happens once, in the middle of the work. */
+    meanwhile: () => Promise<unknown> = async () => undefined;
+
+    @WithRowLock(adapter.invoices, () => 1)
+    async once(): Promise<string> {
+      return this.#pay();
+    }
+
+    @RetryOn(RowLockConflictError, { limit: 1, delay: '1ms' })
+    @WithRowLock(adapter.invoices, () => 1)
+    async twice(): Promise<string> {
+      return this.#pay();
+    }
+
+    async #pay(): Promise<string> {
+      await adapter.ask('SELECT sum(amount_cents)::text FROM invoices');
+      await adapter.ask(PAY);
+      const { meanwhile } = this;
+      this.meanwhile = async () => undefined;
+      await meanwhile();
+      this.ended += 1;
+      return 'paid';
+    }
+  }
+  return Paying;
+}
+
+const LEVELS = ['repeatable read', 'serializable'] as const;
+const ISOLATED = Object.keys(ROW_LOCK_ADAPTERS).flatMap((name) =>
+  LEVELS.map((level) => [name, level] as const),
+);
+
+describe.each(ISOLATED)(
+  'Through %s, a transaction that is isolated by %s',
+  (name, isolationLevel) => {
+    let adapter: RowLockAdapter;
+    let paying: InstanceType<ReturnType<typeof payingOn>>;
+    let other: PoolClient;
+
+    beforeEach(async () => {
+      adapter = await (ROW_LOCK_ADAPTERS[name] as OpenRowLockAdapter)(url, { isolationLevel });
+      const service = payingOn(adapter);
+      const rowLock = adapter.transactions;
+      const app = await boot({ providers: [service] }, { rowLock, clock: new SystemClock() });
+      paying = app.get(service);
+      other = await observer.connect();
+    });
+
+    afterEach(async () => {
+      other.release();
+      await adapter.close();
+    });
+
+    /** Calls while another has changed the row and not committed yet; then that one commits. */
+    async function callDuringChange(call: () => Promise<unknown>): Promise<unknown> {
+      await other.query('BEGIN; UPDATE invoices SET amount_cents = 6 WHERE invoice_no = 1');
+      const called = call().catch((error: unknown) => error);
+      const waiting =
+        "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
+      await until(async () => (await observer.query(waiting)).rowCount === 1, 'a call that waits');
+      await other.query('COMMIT');
+      return called;
+    }
+
+    it('is in conflict with a change that was committed while it waited', async () => {
+      const error = await callDuringChange(() => paying.once());
+      expect(error).toBeInstanceOf(RowLockConflictError);
+      expect(error).toMatchObject({ metadata: { code: 'row_conflict', sqlState: '40001' } });
+      expect([paying.ended, await statusOf(1)]).toEqual([0, 'open']);
+    });
+
+    it('succeeds when it is begun anew', async () => {
+      expect(await callDuringChange(() => paying.twice())).toBe('paid');
+      expect([paying.ended, await statusOf(1)]).toEqual([1, 'paid']);
+    });
+
+    if (isolationLevel !== 'serializable') return;
+
+    /** Reads what the call has changed, changes what the call has read, and commits first. */
+    const crosswise = (): Promise<unknown> =>
+      other.query(
+        `BEGIN ISOLATION LEVEL SERIALIZABLE;
+       SELECT sum(amount_cents) FROM invoices;
+       UPDATE invoices SET amount_cents = 6 WHERE invoice_no = 2;
+       COMMIT`,
+      );
+
+    it('may be in conflict only when it commits', async () => {
+      paying.meanwhile = crosswise;
+      await expect(paying.once()).rejects.toBeInstanceOf(RowLockConflictError);
+      expect([paying.ended, await statusOf(1)]).toEqual([1, 'open']);
+    });
+
+    it('succeeds then as well when it is begun anew', async () => {
+      paying.meanwhile = crosswise;
+      await expect(paying.twice()).resolves.toBe('paid');
+      expect([paying.ended, await statusOf(1)]).toEqual([2, 'paid']);
+    });
+  },
+);
+
+describe('After 1,000 calls through pg that end in every way', () => {
+  const RUNS = 1_000;
+  const AT_ONCE = 20;
+  const TABLE = { table: 'invoices', key: 'invoice_no' };
+
+  @Injectable()
+  class Skipping {
+    @WithRowLock(TABLE, () => 1)
+    async skips(): Promise<string | undefined> {
+      return skip('not now');
+    }
+  }
+
+  it('no connection, transaction, lock, listener or setting is left behind', async () => {
+    const pool = new Pool({ connectionString: url, max: 10 });
+    const rowLock = new PgTransactions({ pool });
+    const app = await boot({ providers: [Skipping] }, { rowLock });
+    const locks = app.get(RowLocks);
+    const holder = await observer.connect();
+    await holder.query('BEGIN; SELECT 1 FROM invoices WHERE invoice_no = 2 FOR UPDATE');
+    const ask = (sql: string) => (currentTransaction<PoolClient>() as PoolClient).query(sql);
+    const busy = (): Promise<unknown> => locks.withLock(TABLE, 2, () => 'run', { wait: 0 });
+    const settled = (call: Promise<unknown>): Promise<unknown> => call.catch(() => undefined);
+    const conflict = "DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '40001'; END $$";
+    // What a call does, and what it ends with.
+    const ways: readonly (readonly [string, () => Promise<unknown>])[] = [
+      ['paid', () => locks.withLock(TABLE, 1, async () => (await ask(PAY)) && 'paid')],
+      ['a fault', () => locks.withLock(TABLE, 1, () => Promise.reject(new Error('a fault')))],
+      ['nothing', async () => (await app.get(Skipping).skips()) ?? 'nothing'],
+      ['22012', () => locks.withLock(TABLE, 1, () => ask('SELECT 1 / 0'))],
+      ['row_locked', busy],
+      ['row_locked', () => locks.withLock(TABLE, [2], () => 'run', { lockFree: true })],
+      ['row_locked', () => locks.withLock(TABLE, 2, () => 'run', { wait: '1ms' })],
+      ['row_missing', () => locks.withLock(TABLE, 99, () => 'run')],
+      ['row_conflict', () => locks.withLock(TABLE, 1, () => ask(conflict))],
+      ['key_invalid', () => locks.withLock(TABLE, 'one', () => 'run')],
+      ['joined', () => locks.withLock(TABLE, 1, () => locks.withLock(TABLE, 1, () => 'joined'))],
+      ['anyway', () => locks.withLock(TABLE, 1, async () => (await settled(busy()), 'anyway'))],
+      ['transaction_aborted', () => locks.withLock(TABLE, 1, () => settled(ask('SELECT 1 / 0')))],
+    ];
+    let started = 0;
+    const worker = async (): Promise<void> => {
+      while (started < RUNS) {
+        const [end, call] = ways[started++ % ways.length] as (typeof ways)[number];
+        const told = await call().catch(
+          (error: { code?: string; message: string }) => error.code ?? error.message,
+        );
+        expect(told).toBe(end);
+      }
+    };
+    await Promise.all(Array.from({ length: AT_ONCE }, worker));
+
+    await holder.query('ROLLBACK');
+    holder.release();
+    expect([pool.totalCount, pool.idleCount, pool.waitingCount]).toEqual([10, 10, 0]);
+    const others = 'datname = current_database() AND pid <> pg_backend_pid()';
+    const open = await observer.query(
+      `SELECT state, query FROM pg_stat_activity WHERE ${others} AND state <> 'idle'`,
+    );
+    expect(open.rows).toEqual([]);
+    const held = await observer.query(
+      `SELECT locktype, mode FROM pg_locks WHERE pid <> pg_backend_pid() AND pid IN (SELECT pid FROM pg_stat_activity WHERE ${others})`,
+    );
+    expect(held.rows).toEqual([]);
+    const clients = await Promise.all(Array.from({ length: 10 }, () => pool.connect()));
+    for (const client of clients) {
+      // The pool itself listens only while nobody uses it.
+      expect([client.listenerCount('error'), client.listenerCount('notice')]).toEqual([0, 0]);
+      expect((await client.query('SHOW lock_timeout')).rows).toEqual([{ lock_timeout: '0' }]);
+      client.release();
+    }
+    await pool.end();
+  }, 20_000);
 });
