@@ -165,6 +165,21 @@ describe('with a database, does POST /invoices/:id/pay of the sample application
   }, 30_000);
 });
 
+it('do twenty replicas that start at once on an empty database make its tables together?', async () => {
+  const before = process.env['DATABASE_URL'];
+  process.env['DATABASE_URL'] = await server.createDatabase();
+  const { Database } = await import('../../../sample-app/database/database.js');
+  if (before === undefined) delete process.env['DATABASE_URL'];
+  else process.env['DATABASE_URL'] = before;
+  const replicas = Array.from({ length: 20 }, () => new Database());
+  try {
+    const race = await raceWith(20, (position) => replicas[position]?.onModuleInit());
+    expect(race.filter(({ status }) => status === 'rejected')).toEqual([]);
+  } finally {
+    await Promise.all(replicas.map((replica) => replica.onApplicationShutdown()));
+  }
+}, 15_000);
+
 describe('on one Redis and one database, do two processes of the sample application', () => {
   let redis: Awaited<ReturnType<typeof borrowRedis>>;
   let url: string;
@@ -173,7 +188,6 @@ describe('on one Redis and one database, do two processes of the sample applicat
   beforeAll(async () => {
     redis = await borrowRedis();
     url = await server.createDatabase();
-    // Both make the tables.
     apps = await Promise.all([startSampleApp(redis.url, url), startSampleApp(redis.url, url)]);
   }, 30_000);
   afterAll(async () => {
