@@ -2,11 +2,13 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { preparePostgres } from '../support/postgres-binary.js';
 import { prepareRedis } from '../support/redis-binary.js';
 import { startRedis } from '../support/redis-server.js';
 import { soakHalfOpen } from './half-open.js';
 import { soakLimits } from './limits.js';
 import { soakLocks } from './locks.js';
+import { soakRowLocks } from './row-locks.js';
 
 const ROOT = join(dirname(fileURLToPath(import.meta.url)), '../..');
 
@@ -24,6 +26,7 @@ const interleavings = quick ? 10 : 2_500;
 const lockSeconds = quick ? 5 : 30;
 const limitRounds = quick ? 2 : 20;
 const halfOpenRounds = quick ? 1 : 10;
+const rowLockSeconds = quick ? 2 : 10;
 
 const PARTS: readonly (readonly [string, (redisUrl: string) => Promise<Findings>])[] = [
   ['memory and Redis decide alike', () => soakSpec('differential', 'CMDX_FUZZ_RUNS', schedules)],
@@ -31,9 +34,11 @@ const PARTS: readonly (readonly [string, (redisUrl: string) => Promise<Findings>
   ['locks, two processes, killed at random', (url) => soakLocks(url, lockSeconds)],
   ['rate limits, four processes', (url) => soakLimits(url, limitRounds)],
   ['half-open breaker, four processes', () => soakHalfOpen(halfOpenRounds)],
+  ['row locks, asked for crosswise, through each library', () => soakRowLocks(rowLockSeconds)],
 ];
 
 prepareRedis();
+await preparePostgres();
 const server = await startRedis();
 let failed = 0;
 try {
